@@ -1,0 +1,1 @@
+"""Raw file -> atomic file -> dataset -> batches."""

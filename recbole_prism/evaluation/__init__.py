@@ -1,0 +1,1 @@
+"""Scores -> ranks -> metrics."""

@@ -1,0 +1,1 @@
+"""Plain `nn.Module`: tensors in and out, nothing of Config or Interaction."""

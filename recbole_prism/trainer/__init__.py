@@ -1,1 +1,8 @@
-"""Training loop, early stopping."""
+"""Training loop, early stopping, optimizers, resume."""
+
+from __future__ import annotations
+
+from recbole_prism.trainer.randomness import seed_everything
+from recbole_prism.trainer.stopper import EarlyStopper
+
+__all__ = ["EarlyStopper", "seed_everything"]

@@ -1,0 +1,66 @@
+"""Full-softmax cross-entropy of `hidden @ items.T` that never holds the [B, V] logits as a whole, nor twice."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Logits handled at a time (8 MB in fp32), but at least this many rows: fewer would turn the products into vector ones.
+_CHUNK_LOGITS = 1 << 21
+_MIN_ROWS = 32
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Mean loss and, chunk by chunk while the logits are at hand, its gradients; backward only scales them."""
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, items: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+        want_hidden, want_items = ctx.needs_input_grad[:2]
+        n_rows = hidden.shape[0]
+        chunk = max(_MIN_ROWS, _CHUNK_LOGITS // items.shape[0])
+        buffer = hidden.new_empty(min(chunk, n_rows), items.shape[0])
+        grad_hidden = torch.empty_like(hidden) if want_hidden else None
+        grad_items = torch.zeros_like(items) if want_items else None
+        loss = hidden.new_zeros(())
+        for start in range(0, n_rows, chunk):
+            rows, target = hidden[start : start + chunk], targets[start : start + chunk, None]
+            logits = torch.mm(rows, items.T, out=buffer[: rows.shape[0]])
+            logits -= logits.amax(dim=1, keepdim=True)
+            loss -= logits.gather(1, target).sum()
+            total = logits.exp_().sum(dim=1, keepdim=True)
+            loss += total.log().sum()
+            if not (want_hidden or want_items):
+                continue
+            logits /= total * n_rows
+            logits.scatter_add_(1, target, logits.new_full(target.shape, -1.0 / n_rows))
+            if grad_hidden is not None:
+                torch.mm(logits, items, out=grad_hidden[start : start + chunk])
+            if grad_items is not None:
+                grad_items.addmm_(logits.T, rows)
+        ctx.save_for_backward(grad_hidden, grad_items)
+        return loss / n_rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_loss: Tensor):  # type: ignore[override]
+        grad_hidden, grad_items = ctx.saved_tensors
+        return (
+            None if grad_hidden is None else grad_hidden * grad_loss,
+            None if grad_items is None else grad_items * grad_loss,
+            None,
+        )
+
+
+def linear_cross_entropy(hidden: Tensor, items: Tensor, targets: Tensor) -> Tensor:
+    """Mean over rows of -log softmax(hidden @ items.T)[target]; exact, equal to the two-step form.
+
+    Args:
+        hidden: [B, d] sequence representations.
+        items: [V, d] item table.
+        targets: [B] item ids.
+
+    Returns:
+        Scalar.
+    """
+    return _LinearCrossEntropy.apply(hidden.contiguous(), items, targets)

@@ -1,0 +1,139 @@
+"""Base of the transformer recommenders: RecBole's SASRec with this package's encoder in it."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+from recbole.data.interaction import Interaction
+from recbole.model.sequential_recommender.sasrec import SASRec as RecBoleSASRec
+from torch import Tensor
+from torch.nn import functional
+
+from recbole_prism.errors import ConfigError
+from recbole_prism.model.functional.linear_cross_entropy import linear_cross_entropy
+from recbole_prism.model.functional.loss_parts import LossParts
+from recbole_prism.model.layers.attention import visible_keys
+from recbole_prism.model.layers.dropout import Dropout
+from recbole_prism.model.layers.encoder import TransformerEncoder
+from recbole_prism.model.layers.packed import Packed, pack
+
+Branch = tuple[Tensor, Tensor]  # item ids [B, w] right-padded with 0, lengths [B]
+
+
+class TransformerRecommender(RecBoleSASRec):
+    """Causal post-LN transformer over the history, scored against the item table (RecBole's SASRec).
+
+    Parameter names, shapes and initial values under one seed are RecBole's; the computation leaves out padding and the
+    positions of the last layer that nobody reads. `fast_path: False` computes everything plainly, on the same batches.
+
+    Args:
+        config: RecBole config.
+        dataset: Anything with RecBole's `num(field)`.
+
+    Raises:
+        ConfigError: For a loss other than full-softmax cross-entropy.
+    """
+
+    def __init__(self, config: Any, dataset: Any) -> None:
+        if config["loss_type"] != "CE":
+            raise ConfigError(
+                f"loss_type {config['loss_type']!r} is not available for {type(self).__name__}",
+                "use loss_type: CE, or the stock class: --model=recbole:SASRec",
+            )
+        super().__init__(config, dataset)
+        self.fast_path = bool(config["fast_path"])
+        stock_weights = self.trm_encoder.state_dict()
+        self.trm_encoder = TransformerEncoder(
+            n_layers=self.n_layers,
+            n_heads=self.n_heads,
+            hidden_size=self.hidden_size,
+            inner_size=self.inner_size,
+            hidden_dropout_prob=self.hidden_dropout_prob,
+            attn_dropout_prob=self.attn_dropout_prob,
+            hidden_act=self.hidden_act,
+            layer_norm_eps=self.layer_norm_eps,
+        )
+        self.trm_encoder.load_state_dict(stock_weights)
+        self.dropout = Dropout(self.hidden_dropout_prob)
+
+    def embed(self, items: Tensor, positions: Tensor) -> Tensor:
+        """Dropout(LayerNorm(item + position embedding)): [...] and [...] -> [..., d]."""
+        return self.dropout(self.LayerNorm(self.item_embedding(items) + self.position_embedding(positions)))
+
+    def encode(self, branches: Sequence[Branch]) -> tuple[Tensor, ...]:
+        """Sequence representations of several branches in one pass.
+
+        Args:
+            branches: Pairs of item ids [B, w] and lengths [B].
+
+        Returns:
+            One [B, d] per branch, in row order.
+        """
+        sizes = [length.shape[0] for _, length in branches]
+        if not self.fast_path:
+            return tuple(self._last(*branch) for branch in branches)
+        batch = pack(branches)
+        return self.encode_packed(batch).split(sizes)
+
+    def encode_packed(self, batch: Packed) -> Tensor:
+        """[S, d] at the last position of each packed sequence, in original order."""
+        return self.trm_encoder.packed_last(self.embed(batch.items, batch.positions), batch)
+
+    def encode_padded(self, item_seq: Tensor, item_seq_len: Tensor) -> tuple[Tensor, Tensor]:
+        """Plain computation of every position, free of data-dependent shapes (export, tracing, diagnosis).
+
+        Args:
+            item_seq: [B, w] item ids, right-padded with 0.
+            item_seq_len: [B] lengths.
+
+        Returns:
+            Hidden states [B, w, d] and the last layer's raw attention logits [B, H, w, w].
+        """
+        visible = self.visible(item_seq, item_seq_len)
+        hidden, logits = self.trm_encoder(self.embed(item_seq, self.positions(item_seq)), visible)
+        return hidden, logits[-1]
+
+    def visible(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
+        """[B, 1, w, w] bool: key j <= query i, inside the length and not id 0."""
+        inside = self.positions(item_seq) < item_seq_len[:, None]
+        return visible_keys(inside & (item_seq != 0), causal=True)
+
+    def positions(self, item_seq: Tensor) -> Tensor:
+        """[B, w] position numbers from 0."""
+        return torch.arange(item_seq.shape[1], device=item_seq.device).expand_as(item_seq)
+
+    def _last(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
+        return self.gather_indexes(self.encode_padded(item_seq, item_seq_len)[0], item_seq_len - 1)
+
+    def forward(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
+        """Sequence representation, as RecBole: item ids [B, w] and lengths [B] -> [B, d]."""
+        return self.encode([(item_seq, item_seq_len)])[0]
+
+    def recommendation_loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy over all items (padding column included, as in RecBole): [B, d], [B] -> scalar."""
+        items = self.item_embedding.weight
+        if self.fast_path:
+            return linear_cross_entropy(output, items, targets)
+        return functional.cross_entropy(torch.matmul(output, items.T), targets)
+
+    def calculate_loss(self, interaction: Interaction) -> LossParts:
+        """Loss parts of a batch; here the recommendation loss alone."""
+        output = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
+        return LossParts({"rec": self.recommendation_loss(output, interaction[self.POS_ITEM_ID])})
+
+
+def branch_of(interaction: Interaction, item_field: str, length_field: str, prefix: Optional[str] = None) -> Branch:
+    """Item ids and lengths of a branch of the batch (`prefix` "partner", "view_1", ...; None: the row itself).
+
+    Raises:
+        ConfigError: If the loader did not supply the branch.
+    """
+    names = [f"{prefix}_{name}" if prefix else name for name in (item_field, length_field)]
+    missing = [name for name in names if name not in interaction.interaction]
+    if missing:
+        raise ConfigError(
+            f"the batch lacks {', '.join(missing)}",
+            "use this package's data loader: it supplies what the model's `needs(config)` asks for",
+        )
+    return interaction[names[0]], interaction[names[1]]

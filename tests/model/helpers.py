@@ -1,0 +1,67 @@
+"""Small models and batches for the tests of the model room."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from recbole.data.interaction import Interaction
+from torch import Tensor
+
+BASE: dict[str, Any] = {
+    "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "LIST_SUFFIX": "_list", "NEG_PREFIX": "neg_",
+    "ITEM_LIST_LENGTH_FIELD": "item_length", "MAX_ITEM_LIST_LENGTH": 12, "device": torch.device("cpu"),
+    "n_layers": 2, "n_heads": 2, "hidden_size": 16, "inner_size": 32, "hidden_dropout_prob": 0.0,
+    "attn_dropout_prob": 0.0, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "initializer_range": 0.5,
+    "loss_type": "CE", "fast_path": True,
+    "n_lenses": 4, "aux_weight": 0.1, "cl_temperature": 0.1, "cl_similarity": "cosine", "perspective_dropout": 0.25,
+    "boost_form": "scaled", "boost_norm": "visible", "boost_center": False, "lens_value": "own", "lens_residual": True,
+    "lens_scope": "all", "views": "both", "router_noise": True, "spcl": True, "same_target": True, "spm": True,
+    "spcl_negatives": "both_views", "cl_filter_same": True, "spcl_anchor": "shared", "spm_level": "position", "ccl": True,
+    "ccl_reduction": "sum", "ccl_targets": "all", "ccl_target_grad": True, "partner_exclude": "row",
+}  # fmt: skip
+
+
+class Settings(dict):
+    """A config as far as models read it: a missing key is an error."""
+
+
+class Counts:
+    """A data set as far as models read it."""
+
+    def __init__(self, n_items: int = 30) -> None:
+        self.n_items = n_items
+
+    def num(self, field: str) -> int:
+        return {"item_id": self.n_items, "user_id": 9}[field]
+
+
+def build(model_class: type, seed: int = 0, n_items: int = 30, **overrides: Any) -> Any:
+    """A model with small sizes and large random weights (so that differences show)."""
+    torch.manual_seed(seed)
+    return model_class(Settings({**BASE, **overrides}), Counts(n_items))
+
+
+def sequences(n_rows: int, width: int, n_items: int, seed: int = 1, lengths: Optional[list[int]] = None) -> tuple[Tensor, Tensor]:
+    """Right-padded item ids [B, width] and lengths [B], lengths 1..width."""
+    generator = torch.Generator().manual_seed(seed)
+    if lengths is None:
+        length = torch.randint(1, width + 1, (n_rows,), generator=generator)
+    else:
+        length = torch.tensor(lengths)
+    items = torch.randint(1, n_items, (n_rows, width), generator=generator)
+    return items * (torch.arange(width) < length[:, None]), length
+
+
+def batch(n_rows: int = 7, width: int = 12, n_items: int = 30, seed: int = 1) -> Interaction:
+    """A training batch with partners."""
+    item_seq, length = sequences(n_rows, width, n_items, seed)
+    partner_seq, partner_length = sequences(n_rows, width, n_items, seed + 1)
+    targets = torch.randint(1, n_items, (n_rows,), generator=torch.Generator().manual_seed(seed + 2))
+    return Interaction(
+        {
+            "user_id": torch.arange(1, n_rows + 1), "item_id": targets, "item_id_list": item_seq, "item_length": length,
+            "row_id": torch.arange(n_rows), "partner_row_id": torch.arange(n_rows),
+            "partner_item_id_list": partner_seq, "partner_item_length": partner_length,
+        }
+    )  # fmt: skip

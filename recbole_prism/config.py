@@ -1,7 +1,7 @@
 """RecBole's Config without its side effects, with every key checked before any data is read.
 
 Merge order, weakest first: overall < model < data set < settings files in the given order < dict < command line.
-`eval_args` is merged part by part; every other value replaces the weaker one. `config.origin[key]` tells where it came from.
+`eval_args` is merged part by part; every other value replaces the weaker one. `config.origin[key]` tells where a value came from.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Config(recbole_configurator.Config):
         require_data: False skips the check that the atomic file exists (a saved model is loaded without its data).
 
     Attributes:
-        origin: Key -> "default", "model PRISM.yaml", "data set ml-100k.yaml", "file x.yaml", "recipe ml-100k/PRISM.yaml",
-            "dict", "argument" or "command line".
+        origin: Key -> "default", "model PRISM.yaml", "data set ml-100k.yaml", "file x.yaml",
+            "recipe ml-100k/PRISM.yaml", "dict", "argument" or "command line".
         model_entry: What the registry knows of the model.
         properties: The model's declared properties under these settings.
 
@@ -175,7 +175,7 @@ class Config(recbole_configurator.Config):
         return plain({**values, **self._requested})
 
     def identity_values(self) -> dict[str, Any]:
-        """The settings that decide what a run computes: `resolved()` without those of machine and display and the seed."""
+        """What decides the numbers of a run: `resolved()` without the machine's keys, the display's and the seed."""
         return {key: value for key, value in self.resolved().items() if key not in MACHINE_KEYS}
 
     def changes(self) -> dict[str, tuple[Any, str]]:

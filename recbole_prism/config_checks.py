@@ -140,8 +140,8 @@ def _known_keys(entry: ModelEntry, defaults: Mapping[str, Any], model_defaults: 
     for name, default in defaults.items():
         if name not in keys:
             keys[name] = infer(default) if name in foreign or name not in SCHEMA else SCHEMA[name]
-        if entry.origin == "stock" and keys[name].types == (int,) and name not in RECBOLE_KEYS:
-            keys[name] = infer(float(default))  # RecBole's files write 1 where 1.0 is meant
+            if entry.origin == "stock" and name in foreign and keys[name].types == (int,):
+                keys[name] = infer(float(default))  # RecBole's files write 1 where 1.0 is meant
     return keys
 
 

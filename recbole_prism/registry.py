@@ -148,7 +148,7 @@ def entry_of(model_class: type) -> ModelEntry:
     """The entry of a class that was handed over instead of a name.
 
     Raises:
-        ModelError: The class is no sequential recommender, or is neither listed nor RecBole's and lacks `config_defaults`.
+        ModelError: It is no sequential recommender, or is neither listed nor RecBole's and lacks `config_defaults`.
     """
     target = f"{model_class.__module__}:{model_class.__qualname__}"
     for entry in _LISTED.values():
@@ -250,7 +250,7 @@ def _unknown_model(name: str) -> ModelError:
     guess = nearest(name, list_models())
     if guess:
         return ModelError(f"unknown model {name!r}", f"did you mean {guess}?")
-    stock = nearest(name, _sequential_classes())
+    stock = {_key(candidate): candidate for candidate in _sequential_classes()}.get(_key(name))
     if stock:
         return ModelError(f"{name!r} is not listed here", f"RecBole's own class: --model=recbole:{stock}")
     return ModelError(f"unknown model {name!r}", f"one of {', '.join(list_models())}; recbole:X; my.module:MyModel")

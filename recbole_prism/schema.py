@@ -1,7 +1,7 @@
 """Every setting with its type, range, meaning and the room that reads it. Defaults stand in `properties/`, once.
 
-SCHEMA holds the keys this package adds and those of its listed models; RECBOLE_KEYS holds RecBole's own, whose meaning is
-RecBole's.
+SCHEMA holds the keys this package adds and those of its listed models; RECBOLE_KEYS holds RecBole's own, with
+RecBole's meaning.
 """
 
 from __future__ import annotations

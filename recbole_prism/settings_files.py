@@ -12,7 +12,7 @@ from recbole_prism.errors import ConfigError
 
 
 class SettingsLoader(yaml.SafeLoader):
-    """YAML 1.2's plain values: `1e-3` is a number; `yes`, `012`, `1_000` and `12:30` are text. PyYAML's stay as they are."""
+    """YAML 1.2's plain values: `1e-3` is a number; `yes`, `012`, `1_000` and `12:30` are text. PyYAML's stay."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # start from none, not from YAML 1.1's
 

@@ -1,7 +1,7 @@
-"""Random numbers as a pure function of (seed, epoch, row, stream): no state, so no dependence on workers, prefetch or resume.
+"""Random numbers as a pure function of (seed, epoch, row, stream): no state, hence the same with any workers or resume.
 
-The generator is SplitMix64 used as a counter-based hash: each of the four numbers goes through the full 64-bit mixer before
-the next one is added, so neighbouring seeds, epochs, rows and streams give unrelated values.
+The generator is SplitMix64 used as a counter-based hash: each of the four numbers goes through the full 64-bit mixer
+before the next one is added, so neighbouring seeds, epochs, rows and streams give unrelated values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MASK = (1 << 64) - 1
 
 
 def mix64(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's output function: a bijection of the 64-bit numbers in which every input bit flips half of the output bits.
+    """SplitMix64's output function: a bijection of the 64-bit numbers; each input bit flips half of the output bits.
 
     Args:
         values: uint64, any shape.

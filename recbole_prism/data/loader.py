@@ -1,0 +1,252 @@
+"""Batches as RecBole Interactions, each a pure function of (seed, epoch, rows): no matter which process makes it, or when."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NamedTuple, Optional
+
+import numpy as np
+import torch
+from recbole.data.interaction import Interaction
+from recbole.data.transform import construct_transform
+
+from recbole_prism.data.dataset import ROW_ID, SequentialDataset
+from recbole_prism.data.dataset_info import DatasetInfo
+from recbole_prism.data.same_target import SameTargetIndex, window_keys
+from recbole_prism.errors import ModelError
+from recbole_prism.model.functional.random_hash import hash_seed, hash_uniform
+
+PARTNER = "partner"
+KNOWN_NEEDS = frozenset({PARTNER})
+
+STREAM_PARTNER, STREAM_TRANSFORM = 1, 2  # streams of random_hash; every use has its own
+TRAINING_TRANSFORMS = frozenset({"mask_itemseq", "crop_itemseq", "reorder_itemseq"})  # RecBole's; not for evaluation
+
+
+class EpochOrder:
+    """The shuffles that stock RecBole's loader makes with a seed: one generator that goes on from epoch to epoch.
+
+    Each pass over a torch loader takes from its generator a base seed for workers, the permutation, and one permutation more
+    that torch draws when the rows run out.
+
+    Args:
+        n_rows: Number of rows R.
+        seed: The run's seed.
+    """
+
+    def __init__(self, n_rows: int, seed: int) -> None:
+        self.n_rows = n_rows
+        self.seed = seed
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._epoch, self._state = 0, torch.Generator().manual_seed(self.seed).get_state()
+
+    def generator_state(self, epoch: int) -> torch.Tensor:
+        """State of the generator at the start of an epoch. Going back costs a replay from epoch 0."""
+        if epoch < self._epoch:
+            self._rewind()
+        generator = torch.Generator()
+        generator.set_state(self._state)
+        for _ in range(self._epoch, epoch):
+            self._draw(generator)
+            torch.randperm(self.n_rows, generator=generator)
+        self._epoch, self._state = epoch, generator.get_state()
+        return self._state
+
+    def permutation(self, epoch: int) -> np.ndarray:
+        """Order of the rows in an epoch. int64 [R]"""
+        generator = torch.Generator()
+        generator.set_state(self.generator_state(epoch))
+        return self._draw(generator).numpy()
+
+    def _draw(self, generator: torch.Generator) -> torch.Tensor:
+        torch.empty((), dtype=torch.int64).random_(generator=generator)
+        return torch.randperm(self.n_rows, generator=generator)
+
+
+class _Key(NamedTuple):
+    """Everything a batch depends on, besides data and settings."""
+
+    epoch: int
+    number: int
+    rows: np.ndarray
+
+
+class _Batches(torch.utils.data.Dataset):
+    """Key -> batch, in the form torch's workers want."""
+
+    def __init__(self, collate: Callable[[_Key], Any]) -> None:
+        self.collate = collate
+
+    def __getitem__(self, key: _Key) -> Any:
+        return self.collate(key)
+
+
+class _Keys:
+    """The sampler of a torch loader whose workers live on: yields the keys of the epoch that is set."""
+
+    def __init__(self, keys: Callable[[], Iterator[_Key]]) -> None:
+        self.keys = keys
+
+    def __iter__(self) -> Iterator[_Key]:
+        return self.keys()
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+class _Loader:
+    """Rows in batches of a fixed size, made here or by worker processes.
+
+    Args:
+        config: The run's config.
+        dataset: A part, after `SequentialDataset.build`.
+        batch_size: Rows per batch.
+    """
+
+    def __init__(self, config: Any, dataset: SequentialDataset, batch_size: int) -> None:
+        self.config = config
+        self.dataset = dataset
+        self.batch_size = int(batch_size)
+        self.seed = int(config["seed"])
+        stock = config.model_entry.origin == "stock"  # may rely on RecBole's width without saying so
+        self.width: Optional[int] = dataset.max_item_list_len if config.properties.fixed_width or stock else None
+        self.epoch = 0
+        self._workers: Optional[torch.utils.data.DataLoader] = None
+        # Constructing a transform writes the names of its fields into the config, where the model finds them.
+        self.transform = construct_transform(config) if config["transform"] is not None else None
+
+    @property
+    def info(self) -> DatasetInfo:
+        """Counts, names and fingerprint of the data set."""
+        return self.dataset.info
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return -(-len(self.dataset) // self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0, that the next pass yields. Without a call each pass is one epoch after the last."""
+        self.epoch = epoch
+
+    def _order(self) -> np.ndarray:
+        return self.dataset.rows.row_id
+
+    def _keys(self) -> Iterator[_Key]:
+        epoch, order, size = self.epoch, self._order(), self.batch_size
+        self.epoch += 1
+        return (_Key(epoch, number, order[number * size : (number + 1) * size]) for number in range(len(self)))
+
+    def _collate(self, key: _Key) -> Any:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.config["worker"]:
+            return (self._collate(key) for key in self._keys())
+        if self._workers is None:
+            self._workers = torch.utils.data.DataLoader(
+                _Batches(self._collate),
+                batch_size=None,
+                sampler=_Keys(self._keys),
+                collate_fn=_unchanged,
+                num_workers=self.config["worker"],
+                persistent_workers=True,
+                generator=torch.Generator(),  # torch's base seed must not come from the global state
+            )
+        return iter(self._workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker process needs; it has no workers of its own."""
+        return {**self.__dict__, "_workers": None}
+
+    def _transformed(self, key: _Key, interaction: Interaction) -> Interaction:
+        if self.transform is None:
+            return interaction
+        with python_random(hash_seed(self.seed, key.epoch, STREAM_TRANSFORM) + key.number):
+            return self.transform(self.dataset, interaction)
+
+
+@contextmanager
+def python_random(seed: int) -> Iterator[None]:
+    """Seed Python's global generator, which RecBole's transforms draw from, and put its state back afterwards."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+class TrainDataLoader(_Loader):
+    """Training batches, row for row those of stock RecBole's loader with the same seed in the same epoch.
+
+    Histories are cut to the longest in the batch. If the model's `needs(config)` names "partner", each row brings another row
+    with the same target along.
+
+    Args:
+        config: The run's config.
+        dataset: The training part.
+
+    Raises:
+        ModelError: If the model needs something this loader does not know.
+    """
+
+    def __init__(self, config: Any, dataset: SequentialDataset) -> None:
+        super().__init__(config, dataset, config["train_batch_size"])
+        needs = getattr(config.model_class, "needs", None)
+        self.needs: frozenset[str] = frozenset() if needs is None else frozenset(needs(config))
+        unknown = sorted(self.needs - KNOWN_NEEDS)
+        if unknown:
+            raise ModelError(
+                f"{config['model']} needs {unknown} in a batch.", f"The loader offers {sorted(KNOWN_NEEDS)}."
+            )
+        self.partners = self._index_partners() if PARTNER in self.needs else None
+        self._epoch_order = EpochOrder(len(dataset), self.seed)
+
+    def _index_partners(self) -> SameTargetIndex:
+        rows = self.dataset.rows
+        if self.config["partner_exclude"] == "prefix":
+            return SameTargetIndex(rows.target, window_keys(self.dataset.items, rows.start, rows.end))
+        return SameTargetIndex(rows.target)
+
+    def _order(self) -> np.ndarray:
+        return self._epoch_order.permutation(self.epoch) if self.config["shuffle"] else super()._order()
+
+    def _collate(self, key: _Key) -> Interaction:
+        interaction = self.dataset.__getitem__(key.rows, self.width)
+        if self.partners is not None:
+            partner = self.partners.draw(key.rows, hash_uniform(self.seed, key.epoch, key.rows, STREAM_PARTNER))
+            history, length = self.dataset.windows(partner, self.width)
+            interaction[f"{PARTNER}_{self.dataset.item_list_field}"] = history
+            interaction[f"{PARTNER}_{self.dataset.item_list_length_field}"] = length
+            interaction[f"{PARTNER}_{ROW_ID}"] = torch.from_numpy(partner)
+        return self._transformed(key, interaction)
+
+
+class FullSortEvalDataLoader(_Loader):
+    """Evaluation batches for full ranking, in row order, in RecBole's four-part form.
+
+    Yields (interaction, (history_row, history_item), positive_row, positive_item): the pairs list the distinct items that
+    each row's user has had before the target, beyond the history a model is given; rows are places in the batch.
+
+    Args:
+        config: The run's config.
+        dataset: The validation or test part.
+    """
+
+    def __init__(self, config: Any, dataset: SequentialDataset) -> None:
+        super().__init__(config, dataset, config["eval_batch_size"])
+        if config["transform"] in TRAINING_TRANSFORMS:
+            self.transform = None
+
+    def _collate(self, key: _Key) -> tuple[Interaction, tuple[torch.Tensor, torch.Tensor], torch.Tensor, torch.Tensor]:
+        interaction = self._transformed(key, self.dataset.__getitem__(key.rows, self.width))
+        return (
+            interaction,
+            self.dataset.histories(key.rows),
+            torch.arange(len(key.rows)),
+            interaction[self.dataset.iid_field],
+        )

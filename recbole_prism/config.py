@@ -1,7 +1,7 @@
 """RecBole's Config without its side effects, with every key checked before any data is read.
 
 Merge order, weakest first: overall < model < data set < settings files in the given order < dict < command line.
-`eval_args` is merged part by part; every other value replaces the weaker one. `config.origin[key]` tells where a value came from.
+`eval_args` is merged part by part; every other value replaces the weaker one. `config.origin[key]` names the place.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def check_all(
         raise ConfigError(f"transform is not supported (from {origin['transform']})", "a model brings its own")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", values["device"]):
         raise ConfigError(f"device is {values['device']!r} (from {origin['device']})", _DEVICE)
-    _check_eval_args(values["eval_args"], origin["eval_args"], entry)
+    _check_eval_args(values["eval_args"], origin["eval_args"])
     _check_metrics(values)
     _check_loss(values, origin, entry, model_class)
     _check_sizes(values, entry)
@@ -145,7 +145,7 @@ def _known_keys(entry: ModelEntry, defaults: Mapping[str, Any], model_defaults: 
     return keys
 
 
-def _check_eval_args(eval_args: Mapping[str, Any], origin: str, entry: ModelEntry) -> None:
+def _check_eval_args(eval_args: Mapping[str, Any], origin: str) -> None:
     for phase, mode in eval_args["mode"].items():
         if mode != "full":
             raise ConfigError(
@@ -162,9 +162,9 @@ def _check_eval_args(eval_args: Mapping[str, Any], origin: str, entry: ModelEntr
     if not (isinstance(split, dict) and len(split) == 1):
         raise ConfigError(f"eval_args.split is {split!r} (from {origin})", "write split: {LS: valid_and_test}")
     ((kind, how),) = split.items()
-    if entry.origin != "stock" and (kind != "LS" or how not in _LEAVE_ONE_OUT):
-        cure = f"leave-one-out: split: {{LS: x}} with x one of {', '.join(_LEAVE_ONE_OUT)}"
-        raise ConfigError(f"eval_args.split {split!r} is not in this version (from {origin})", cure)
+    if kind not in ("LS", "RS", "TS") or (kind == "LS" and how not in _LEAVE_ONE_OUT):
+        cure = f"{{LS: x}} with x one of {', '.join(_LEAVE_ONE_OUT)}; {{RS: [0.8, 0.1, 0.1]}}; {{TS: [0.8, 0.1, 0.1]}}"
+        raise ConfigError(f"eval_args.split is {split!r} (from {origin})", cure)
 
 
 def _check_metrics(values: Mapping[str, Any]) -> None:

@@ -224,7 +224,8 @@ RECBOLE_KEYS: Mapping[str, Key] = {
     ),
     **dict.fromkeys(("HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "ENTITY_ID_FIELD"), _TEXT),
     **dict.fromkeys(
-        ("dataset_save_path", "dataloaders_save_path", "transform", "config_file", "rm_dup_inter"), _OPTIONAL_TEXT
+        ("dataset_save_path", "dataloaders_save_path", "transform", "config_file", "rm_dup_inter", "encoding"),
+        _OPTIONAL_TEXT,
     ),
     **dict.fromkeys(("user_inter_num_interval", "item_inter_num_interval"), _OPTIONAL_TEXT),
     **dict.fromkeys(("entity_kg_num_interval", "relation_kg_num_interval"), _OPTIONAL_TEXT),

@@ -1,0 +1,192 @@
+"""The command line: `recbole-prism VERB`, `python -m recbole_prism VERB`, `python run_recbole_prism.py` (the verb run).
+
+Arguments are read and results printed here. A verb is one line in VERBS; its module is imported when the verb is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import sys
+from typing import Any, Mapping, Optional, Sequence
+
+from recbole_prism import __version__, registry, settings_files
+from recbole_prism.errors import ConfigError, RecBolePrismError
+
+VERBS: Mapping[str, tuple[str, str]] = {  # verb -> (module:function of the arguments after the verb, what it does)
+    "run": ("recbole_prism.cli:run_command", "train, evaluate and save one model"),
+    "doctor": (
+        "recbole_prism.doctor:doctor_command",
+        "print versions, devices, threads and what is missing for which feature",
+    ),
+}
+_FLAGS = ("overwrite", "help")  # options of `run` that take no value
+_QUICK = {"model": "PRISM", "dataset": "ml-100k", "recipe": "PRISM"}
+
+_RUN_HELP = """usage: recbole-prism run --model=NAME --dataset=NAME [--key=value ...]      (or --key value)
+       recbole-prism run                      a quick look: PRISM on ml-100k with its quick recipe
+
+  --model=NAME            {models}
+                          recbole:X (RecBole's own class), my.module:MyModel (a class with `config_defaults`)
+  --dataset=NAME          data_path (default dataset/) holds its file NAME/NAME.inter; ml-100k comes with RecBole
+  --config_files="A B"    settings files, the last one strongest
+  --recipe=NAME           tuned settings for this data set: properties/recipe/<dataset>/NAME.yaml
+  --overwrite             replace a complete run of the same settings
+  --key=value             any setting of RecBole's, of properties/overall.yaml or of properties/model/NAME.yaml, as YAML:
+                          --epochs=5 --topk=[10] --train_neg_sample_args=~ --eval_args="{{order: TO}}\""""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run one verb.
+
+    Args:
+        argv: Arguments without the program's name; None takes those of the process.
+
+    Returns:
+        Exit status: 0 done, 2 an error that its message explains, 130 interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if arguments[0] == "--version":
+        print(f"recbole-prism {__version__}")
+        return 0
+    try:
+        return _handler(arguments[0])(arguments[1:])
+    except RecBolePrismError as error:
+        print(f"error: {error.cause}", file=sys.stderr)
+        if error.cure:
+            print(f"  -> {error.cure}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped. The same command goes on after the last finished epoch.", file=sys.stderr)
+        return 130
+
+
+def parse_command_line(argv: Sequence[str]) -> dict[str, Any]:
+    """Arguments as settings: `--key=value` or `--key value`, the value being YAML.
+
+    Args:
+        argv: Arguments without program name and verb.
+
+    Returns:
+        Key -> value; `overwrite` and `help` are True if given.
+
+    Raises:
+        ConfigError: An argument has another form, lacks its value, or contradicts an earlier one.
+    """
+    settings: dict[str, Any] = {}
+    value: Any
+    rest = list(argv)
+    while rest:
+        argument = rest.pop(0)
+        key, has_value, text = argument[2:].partition("=")
+        if argument in ("-h", "--help"):
+            key, value = "help", True
+        elif not re.fullmatch(r"--[A-Za-z_][\w-]*", argument.partition("=")[0]):
+            raise ConfigError(f"cannot read the argument {argument!r}", _right_form(argument))
+        elif key in _FLAGS and not has_value:
+            value = True
+        else:
+            if not has_value:
+                if not rest or rest[0].startswith("--"):
+                    raise ConfigError(f"--{key} has no value", f"write --{key}=VALUE")
+                text = rest.pop(0)
+            value = text if key in ("config_files", "recipe") else settings_files.parse_value(text)
+        if key in settings and settings[key] != value:
+            raise ConfigError(f"--{key} is given twice: {settings[key]!r} and {value!r}", "leave one of them out")
+        settings[key] = value
+    return settings
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """The verb `run`."""
+    settings = parse_command_line(argv)
+    if settings.pop("help", False):
+        print(_RUN_HELP.format(models=", ".join(registry.list_models())))
+        return 0
+    if not settings:
+        settings = dict(_QUICK)
+        print("No arguments: PRISM on ml-100k with its quick recipe, a first look in minutes.")
+        print("The same as --model=PRISM --dataset=ml-100k --recipe=PRISM; without --recipe it takes far longer.")
+    overwrite = settings.pop("overwrite", False)
+    if not isinstance(overwrite, bool):
+        raise ConfigError(f"--overwrite={overwrite}", "write --overwrite without a value")
+    files = settings.pop("config_files", "").split()
+    recipe = settings.pop("recipe", None)
+    if recipe is not None:
+        if not isinstance(settings.get("dataset"), str):
+            raise ConfigError("--recipe belongs to a data set, and none is named", "add --dataset=NAME")
+        files.insert(0, str(settings_files.recipe_path(settings["dataset"], recipe)))
+    if ":" in str(settings.get("model", "")) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a console script does not look for my_module.py where it is called
+    _log_to_terminal()
+    from recbole_prism import quick_start
+
+    print(format_result(quick_start.run(config_file_list=files, command_line=settings, overwrite=overwrite)))
+    return 0
+
+
+def format_result(result: Mapping[str, Any]) -> str:
+    """The table of a run's test metrics, with the line for the other way of counting seen items.
+
+    Args:
+        result: What `quick_start.run` returns.
+    """
+    lines = ["", *_table(result["test_result"])]
+    if "test_result_unmasked" in result:
+        others = "  ".join(f"{_shown(name)} {value:.4f}" for name, value in result["test_result_unmasked"].items())
+        lines += ["", f"with seen items left in the ranking: {others}"]
+    if result.get("run_directory"):
+        lines += ["", f"saved in {result['run_directory']}"]
+    return "\n".join(lines)
+
+
+def _table(metrics: Mapping[str, float]) -> list[str]:
+    names = list(dict.fromkeys(metric.split("@")[0] for metric in metrics))
+    cutoffs = sorted({int(metric.split("@")[1]) for metric in metrics})
+    lines = ["test".ljust(20) + "".join(f"@{k}".rjust(9) for k in cutoffs)]
+    for name in names:
+        cells = [metrics.get(f"{name}@{k}") for k in cutoffs]
+        lines.append(_shown(name).ljust(20) + "".join(("" if c is None else f"{c:.4f}").rjust(9) for c in cells))
+    return lines
+
+
+def _shown(metric: str) -> str:
+    from recbole_prism.schema import SUPPORTED_METRICS
+
+    name, at, k = metric.partition("@")
+    return {known.lower(): known for known in SUPPORTED_METRICS}.get(name, name) + at + k
+
+
+def _right_form(argument: str) -> str:
+    name, has_value, _ = argument.lstrip("-").partition("=")
+    return (
+        f"write --{argument.lstrip('-')}" if has_value and name.isidentifier() else "write --key=value or --key value"
+    )
+
+
+def _handler(verb: str) -> Any:
+    if verb not in VERBS:
+        guess = registry.nearest(verb, VERBS)
+        cure = f"did you mean {guess}?" if guess else f"one of {', '.join(VERBS)}"
+        raise ConfigError(f"unknown verb {verb!r}", cure)
+    module, _, function = VERBS[verb][0].partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _help() -> str:
+    verbs = "\n".join(f"  {verb:<12}{meaning}" for verb, (_, meaning) in VERBS.items())
+    return f"usage: recbole-prism VERB [options]; VERB --help tells more\n\n{verbs}\n  --version   print the version"
+
+
+def _log_to_terminal() -> None:
+    logger = logging.getLogger("recbole_prism")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,57 @@
+"""Installation: pip install . (or '.[test]')."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "recbole_prism/__init__.py").read_text(encoding="utf-8"))
+README = ROOT / "README.md"
+
+# recbole 1.2.1 requires ray <= 2.6.3, which has wheels up to Python 3.11; above, pip takes recbole 1.2.0 (same code, no ray)
+OLD, NEW = 'python_version < "3.12"', 'python_version >= "3.12"'
+
+setup(
+    name="recbole-prism",
+    version=VERSION.group(1) if VERSION else "0",
+    description="PRISM and its baselines for sequential recommendation: a fast, careful extension of RecBole 1.2",
+    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.9",
+    packages=[*find_packages(include=["recbole_prism", "recbole_prism.*"]), "recbole_prism.properties"],
+    package_dir={"recbole_prism.properties": "properties"},  # top level in a checkout
+    package_data={"recbole_prism.properties": ["*.yaml", "*/*.yaml", "*/*/*.yaml"]},
+    install_requires=[
+        "recbole>=1.2.0,<1.3",  # what is extended
+        "torch>=2.4",  # fused Adam on the CPU
+        f"numpy>=1.22,<2; {OLD}",  # ray 2.6.3, which recbole 1.2.1 brings, reads np.bool8
+        f"numpy>=1.26; {NEW}",  # the names that RecBole misses in NumPy 2 are put back by _compat.py
+        "pandas>=1.4,<3",  # pandas 3 leaves RecBole's missing values unfilled, silently
+        "setuptools<81",  # pkg_resources for ray 2.6.3 and hyperopt 0.2.5; distutils for thop
+        f"pyarrow<26; {OLD}",  # pyarrow 26, which ray would pull, refuses NumPy 1
+        f"kmeans-pytorch; {NEW}",  # recbole 1.2.0 imports it without declaring it
+        "psutil>=5.9",  # recbole 1.2.0 imports it without declaring it; memory in history.jsonl
+        "safetensors>=0.4",  # weights without pickle
+        "pyyaml>=5.4",  # settings
+        "tqdm",  # progress bars
+    ],
+    extras_require={
+        "tune": [f"ray[tune]>=2.6,<=2.6.3; {OLD}", f"ray[tune]>=2.44; {NEW}", "hyperopt==0.2.5"],  # search
+        "plots": ["matplotlib>=3.5"],  # figures
+        "export": ["onnx", "onnxscript", "onnxruntime"],  # serving formats
+        "test": ["pytest>=7", "pytest-timeout", "ruff", "mypy", "types-PyYAML"],  # the tests and what .ci/run checks
+    },
+    entry_points={
+        # other packages add models under the group "recbole_prism.models": NAME = module:Class
+        "console_scripts": ["recbole-prism = recbole_prism.cli:main"],
+    },
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

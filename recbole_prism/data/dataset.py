@@ -1,8 +1,9 @@
 """Atomic file -> flat items and one (start, end, target) triple per row.
 
 RecBole reads, filters and numbers the events; this class then sorts them by 64-bit time (RecBole keeps 32 bits, which
-puts Unix times up to 128 s apart out of order) and keeps one flat array of items. A history is a window into it, so memory
-grows with the number of events, not with events times history length. Events of a user with equal times stay in file order.
+puts Unix times up to 128 s apart out of order) and keeps one flat array of items. A history is a window into it, so
+memory grows with the number of events, not with events times history length. Events of a user with equal times stay in
+file order.
 """
 
 from __future__ import annotations
@@ -268,11 +269,10 @@ class SequentialDataset(RecBoleSequentialDataset):
 
     def _check_parts(self, parts: list[Rows]) -> None:
         split = (self.config["eval_args"] or {}).get("split") or {}
-        mode = split.get("LS")
-        wanted = {"valid_only": (0, 1), "test_only": (0, 2)}.get(mode, (0, 1, 2))
-        ratios = split.get("RS") or split.get("TS") or (1, 1, 1)
-        for number in wanted:
-            if not len(parts[number]) and ratios[number] > 0:
+        shares = {"valid_only": [1, 1, 0], "test_only": [1, 0, 1]}.get(str(split.get("LS")), [1, 1, 1])
+        shares = split.get("RS") or split.get("TS") or shares
+        for number, share in enumerate(shares):
+            if share > 0 and not len(parts[number]):
                 sizes = [len(part) for part in parts]
                 raise DataError(
                     f"The {PARTS[number]} part of '{self.dataset_name}' has no rows (train, valid, test: {sizes}).",
@@ -280,7 +280,7 @@ class SequentialDataset(RecBoleSequentialDataset):
                 )
 
     def _count_items(self, rows: Rows) -> np.ndarray:
-        """Events per item that these rows are made of: targets, and the first event of each sequence. int64 [n_items]"""
+        """Events per item in these rows: their targets, and the first event of each sequence. int64 [n_items]"""
         first = self.items[rows.history_start[rows.end - rows.history_start == 1]]
         return np.bincount(rows.target, minlength=self.item_num) + np.bincount(first, minlength=self.item_num)
 
@@ -316,7 +316,7 @@ class SequentialDataset(RecBoleSequentialDataset):
 
     @property
     def inter_feat(self) -> Union[pd.DataFrame, Interaction]:
-        """While reading: RecBole's table. Later: user and item of all events, or of this part's targets; made on demand."""
+        """While reading: RecBole's table. Later: user and item of all events or of this part's targets, on demand."""
         if self._inter_feat is None:
             user, item = np.repeat(np.arange(len(self._events_of_user)), self._events_of_user), self.items
             if hasattr(self, "rows") or self.benchmark_filename_list is not None:

@@ -1,4 +1,4 @@
-"""Batches as RecBole Interactions, each a pure function of (seed, epoch, rows): no matter which process makes it, or when."""
+"""Batches as RecBole Interactions, each a pure function of (seed, epoch, rows), whichever process makes it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TRAINING_TRANSFORMS = frozenset({"mask_itemseq", "crop_itemseq", "reorder_itemse
 class EpochOrder:
     """The shuffles that stock RecBole's loader makes with a seed: one generator that goes on from epoch to epoch.
 
-    Each pass over a torch loader takes from its generator a base seed for workers, the permutation, and one permutation more
-    that torch draws when the rows run out.
+    Each pass over a torch loader takes from its generator a base seed for workers, the permutation, and one permutation
+    more that torch draws when the rows run out.
 
     Args:
         n_rows: Number of rows R.
@@ -183,8 +183,8 @@ def python_random(seed: int) -> Iterator[None]:
 class TrainDataLoader(_Loader):
     """Training batches, row for row those of stock RecBole's loader with the same seed in the same epoch.
 
-    Histories are cut to the longest in the batch. If the model's `needs(config)` names "partner", each row brings another row
-    with the same target along.
+    Histories are cut to the longest in the batch. If the model's `needs(config)` names "partner", each row brings along
+    another row with the same target.
 
     Args:
         config: The run's config.
@@ -229,8 +229,8 @@ class TrainDataLoader(_Loader):
 class FullSortEvalDataLoader(_Loader):
     """Evaluation batches for full ranking, in row order, in RecBole's four-part form.
 
-    Yields (interaction, (history_row, history_item), positive_row, positive_item): the pairs list the distinct items that
-    each row's user has had before the target, beyond the history a model is given; rows are places in the batch.
+    Yields (interaction, (history_row, history_item), positive_row, positive_item): the pairs list the distinct items
+    that each row's user has had before the target, beyond the history a model is given; rows are places in the batch.
 
     Args:
         config: The run's config.

@@ -50,8 +50,8 @@ def create_dataset(config: Any) -> Dataset:
 def data_preparation(config: Any, dataset: Dataset) -> Loaders:
     """Split a data set and make the loaders.
 
-    For `recbole:X` training runs on RecBole's own rows and loader, and evaluation on ours, so that all models are ranked on
-    the same rows.
+    For `recbole:X` training runs on RecBole's own rows and loader, and evaluation on ours, so that all models are
+    ranked on the same rows.
 
     Args:
         config: The run's config; transforms write the names of their fields into it, so models are built afterwards.
@@ -101,8 +101,8 @@ def _warn_of_other_rows(stock: RecBoleSequentialDataset, ours: SequentialDataset
     n_same = len(set(map(tuple, stock_pairs.tolist())) & set(map(tuple, our_pairs.tolist())))
     if n_same < len(set(map(tuple, our_pairs.tolist()))):
         logger.warning(
-            "RecBole's 32-bit times order events otherwise: %d of %d test rows are not the same, so the training rows of "
-            "'recbole:' may hold test targets. Its results on this data set are not comparable.",
+            "RecBole's 32-bit times order events otherwise: %d of %d test rows are not the same, so the training rows "
+            "of 'recbole:' may hold test targets. Its results on this data set are not comparable.",
             len(our_pairs) - n_same,
             len(our_pairs),
         )

@@ -14,9 +14,9 @@ _BASE = 0x9E3779B97F4A7C15  # odd, hence invertible modulo 2^64
 class SameTargetIndex:
     """Rows grouped by target, for uniform draws within a group.
 
-    A row never draws from its own block: itself, or with `prefix_key` every row of the group that has the same key. Blocks are
-    contiguous in `order`, so a draw is one multiplication and one shift past the block. Where the block is the whole group,
-    the row is its own partner.
+    A row never draws from its own block: itself, or with `prefix_key` every row of the group that has the same key.
+    Blocks are contiguous in `order`, so a draw is one multiplication and one shift past the block. Where the block is
+    the whole group, the row is its own partner.
 
     Args:
         targets: Target of each row. [R]

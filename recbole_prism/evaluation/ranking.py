@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from recbole_prism.errors import EvaluationError, ModelError, NonFiniteError
 from recbole_prism.evaluation.ranks import Ranks
+from recbole_prism.schema import LIST_METRICS
 
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # scores compared at once: what fits a CPU's cache; enough to fill a GPU
 SCORE_COPIES = 2  # a model may hold its scores twice for a moment (adding an output bias does)
@@ -80,6 +81,12 @@ def rank_rows(
         for module, training in modes:
             module.training = training
     return _assemble(parts, rows, mask_history, n_top)
+
+
+def needs_top_items(metrics: Sequence[str], topk: Sequence[int]) -> int:
+    """The `n_top` that these metrics need: the largest cut-off if one of them looks at the lists, else 0."""
+    of_lists = {name.lower() for name in LIST_METRICS}
+    return max(topk) if any(name.lower() in of_lists for name in metrics) else 0
 
 
 def rows_within(memory_gb: float, n_items: int, model: nn.Module) -> int:

@@ -1,0 +1,307 @@
+"""The run directory (schema version 1): everything a run leaves behind, written so that a half-written run is never read.
+
+    <checkpoint_dir>/<dataset>/<Model>-<identity>-s<seed>
+
+It exists from the start, with status.json. A run is complete when manifest.json, with the hash of each file, is there; it
+is written last. resume/ and status.json are not in the manifest: resume/ may be deleted from a complete run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from torch import Tensor
+
+from recbole_prism import run_files
+from recbole_prism.errors import RunDirectoryError
+from recbole_prism.evaluation.ranks import Ranks
+from recbole_prism.run_artifact import MANIFEST, SCHEMA_VERSION, RunArtifact, Vocabulary, rank_arrays, read_run, verify
+from recbole_prism.run_identity import code_version, compute_identity, environment_report
+
+__all__ = [
+    "RunArtifact",
+    "RunDirectory",
+    "Vocabulary",
+    "code_version",
+    "compute_identity",
+    "environment_report",
+    "read_run",
+]
+
+REQUIRED = (
+    "config.yaml", "model.safetensors", "model.json", "dataset.json", "vocabulary.tsv", "ranks.npz", "metrics.json",
+    "history.jsonl", "environment.json",
+)  # fmt: skip
+STATUS = "status.json"
+RESUME = "resume/state.safetensors"
+HEARTBEAT_SECONDS = 30.0  # between two writes of status.json
+STALE_SECONDS = 900.0  # a run on another host that gave no sign for so long is dead
+
+
+class RunDirectory:
+    """One run's directory, for the process that makes the run. Use `open`.
+
+    Attributes:
+        path: The directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._last_heartbeat = 0.0
+
+    @classmethod
+    def open(
+        cls, checkpoint_dir: str | Path, dataset: str, model: str, identity: str, seed: int, overwrite: bool = False
+    ) -> RunDirectory:
+        """Claim the directory of a run.
+
+        - New: made, state "running".
+        - Complete: returned as it is (`is_complete`); nothing can be written. With `overwrite` it is moved aside to
+          `<name>.replaced`, and deleted when the new run is complete: a new run that fails costs nothing.
+        - Interrupted or failed with a resume state: taken over, to be resumed. Without one, or with `overwrite`: emptied.
+
+        Args:
+            checkpoint_dir: Root of all runs.
+            dataset: Name of the data set.
+            model: Class name of the model.
+            identity: From `compute_identity`.
+            seed: Seed of the run.
+            overwrite: Start anew whatever is there.
+
+        Raises:
+            RunDirectoryError: If another live process is at it, or if the place is taken by something else.
+        """
+        path = Path(checkpoint_dir) / dataset / f"{model}-{identity}-s{seed}"
+        directory = cls(path)
+        if path.exists():
+            directory._refuse_foreign()
+            if directory.is_complete and not overwrite:
+                return directory
+            if directory.is_complete:
+                shutil.rmtree(directory._replaced, ignore_errors=True)
+                os.replace(path, directory._replaced)
+            elif overwrite or not directory.is_resumable:
+                shutil.rmtree(path)
+            else:
+                directory._remove_temporaries()
+                directory._write_status("running")
+                return directory
+        directory._create()
+        return directory
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """status.json: state (running, failed, complete), reason, pid, process_started, host, heartbeat."""
+        return run_files.read_json(self.path / STATUS)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the manifest is there."""
+        return (self.path / MANIFEST).is_file()
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether an unfinished run left a state to go on from."""
+        return not self.is_complete and (self.path / RESUME).is_file()
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file; NaN and infinity become null."""
+        run_files.write_json(self._place(name), value)
+
+    def write_yaml(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a YAML file."""
+        run_files.write_yaml(self._place(name), value)
+
+    def write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Write a .safetensors file."""
+        run_files.write_tensors(self._place(name), tensors)
+
+    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write an .npz file of numbers."""
+        run_files.write_arrays(self._place(name), arrays)
+
+    def write_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Write vocabulary.tsv."""
+        run_files.write_text(self._place("vocabulary.tsv"), vocabulary.to_text())
+
+    def write_ranks(self, ranks: Mapping[str, Ranks]) -> None:
+        """Write ranks.npz.
+
+        Args:
+            ranks: By split: "valid", "test".
+        """
+        self.write_arrays("ranks.npz", rank_arrays(ranks.items()))
+
+    def write_histories(self, items: np.ndarray, offsets: np.ndarray) -> None:
+        """Write histories.npz.
+
+        Args:
+            items: All events, per user oldest first, int32 [N].
+            offsets: The events of user u are items[offsets[u]:offsets[u + 1]], int64 [n_users + 1] (user 0 has none).
+        """
+        self.write_arrays(
+            "histories.npz",
+            {"items": items.astype(np.int32, copy=False), "offsets": offsets.astype(np.int64, copy=False)},
+        )
+
+    def append_history(self, record: Mapping[str, Any]) -> None:
+        """Add the record of an epoch to history.jsonl."""
+        self.write_history([*self.read_history(), record])
+        self.heartbeat()
+
+    def read_history(self) -> list[dict[str, Any]]:
+        """Records of all epochs so far."""
+        path = self.path / "history.jsonl"
+        return run_files.read_json_lines(path) if path.is_file() else []
+
+    def write_history(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Replace history.jsonl, e.g. by the records of the epochs that a resume state knows of."""
+        run_files.write_json_lines(self._place("history.jsonl"), records)
+
+    def write_resume(self, tensors: Mapping[str, Mapping[str, Tensor]], values: Mapping[str, Any]) -> None:
+        """Store what a training needs to go on. One file, so that tensors and values never disagree.
+
+        Args:
+            tensors: By group and name; group names have no "/".
+            values: Plain values; infinity and NaN are kept, tuples come back as lists.
+        """
+        flat = {f"{group}/{name}": tensor for group, named in tensors.items() for name, tensor in named.items()}
+        metadata = {"groups": json.dumps(list(tensors)), "values": json.dumps(values)}
+        run_files.write_tensors(self._place(RESUME), flat, metadata)
+        self.heartbeat()
+
+    def read_resume(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]] | None:
+        """What `write_resume` stored last, on the CPU; None if there is nothing.
+
+        Raises:
+            RunDirectoryError: If the file is damaged.
+        """
+        if not (self.path / RESUME).is_file():
+            return None
+        try:
+            flat, metadata = run_files.read_tensors(self.path / RESUME)
+            tensors: dict[str, dict[str, Tensor]] = {group: {} for group in json.loads(metadata["groups"])}
+            values = json.loads(metadata["values"])
+        except Exception as error:  # safetensors raises its own types for a damaged file
+            raise RunDirectoryError(
+                f"{self.path / RESUME} is damaged: {error}", "run again with --overwrite"
+            ) from error
+        for key, tensor in flat.items():
+            group, _, name = key.partition("/")
+            tensors[group][name] = tensor
+        return tensors, values
+
+    def heartbeat(self) -> None:
+        """Tell other hosts that this run lives. Cheap enough for every batch."""
+        if time.monotonic() - self._last_heartbeat >= HEARTBEAT_SECONDS:
+            self._write_status("running")
+
+    def fail(self, reason: str) -> None:
+        """Say why the run stopped. It can be resumed if it stored a resume state."""
+        self._write_status("failed", reason)
+
+    def complete(self) -> None:
+        """Declare the run complete; afterwards nothing can be written.
+
+        Raises:
+            RunDirectoryError: If one of the files of the schema is missing.
+        """
+        missing = [name for name in REQUIRED if not (self.path / name).is_file()]
+        if missing:
+            raise RunDirectoryError(
+                f"{self.path} cannot be completed: {', '.join(missing)} missing", "write them first"
+            )
+        files = {
+            file.relative_to(self.path).as_posix(): {"sha256": run_files.file_hash(file), "bytes": file.stat().st_size}
+            for file in sorted(self.path.rglob("*"))
+            if file.is_file() and file.name != STATUS and not file.name.startswith(".") and file.parent.name != "resume"
+        }
+        self._write_status("complete")
+        run_files.write_json(self.path / MANIFEST, {"schema_version": SCHEMA_VERSION, "files": files})
+        shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def verify(self) -> None:
+        """Check completeness and every hash; see `read_run`."""
+        verify(self.path)
+
+    @property
+    def _replaced(self) -> Path:
+        return self.path.with_name(self.path.name + ".replaced")
+
+    def _place(self, name: str) -> Path:
+        """Path of a file to be written."""
+        if self.is_complete:
+            raise RunDirectoryError(f"{self.path} is complete; {name} cannot be written", "open it with overwrite=True")
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        return path
+
+    def _create(self) -> None:
+        """Make the directory with its status in it in one step, so that of two processes one gets it."""
+        draft = RunDirectory(self.path.with_name(f".{self.path.name}.{os.getpid()}.new"))
+        draft.path.mkdir(parents=True)
+        try:
+            draft._write_status("running")
+            os.rename(draft.path, self.path)
+        except OSError as error:
+            shutil.rmtree(draft.path, ignore_errors=True)
+            raise RunDirectoryError(
+                f"{self.path} cannot be made: {error}", "is another process starting this run?"
+            ) from error
+
+    def _write_status(self, state: str, reason: str = "") -> None:
+        self._last_heartbeat = time.monotonic()
+        now = datetime.now(timezone.utc)
+        value = {
+            "schema_version": SCHEMA_VERSION,
+            "state": state,
+            "reason": reason,
+            "pid": os.getpid(),
+            "process_started": psutil.Process().create_time(),
+            "host": socket.gethostname(),
+            "heartbeat": now.isoformat(timespec="seconds"),
+        }
+        run_files.write_json(self.path / STATUS, value)
+
+    def _refuse_foreign(self) -> None:
+        """Raise if the place belongs to a live process, or is no run directory at all (it might be emptied)."""
+        if not (self.path / STATUS).is_file():
+            raise RunDirectoryError(f"{self.path} exists, but is no run directory", "move it away")
+        status = self.status
+        if not self.is_complete and status["state"] == "running" and _is_live(status):
+            raise RunDirectoryError(
+                f"{self.path} is in use by process {status['pid']} on {status['host']} (last sign {status['heartbeat']})",
+                "wait for it, or stop it first",
+            )
+
+    def _remove_temporaries(self) -> None:
+        """Remove what a killed process was writing."""
+        for file in self.path.rglob(".*.tmp"):
+            file.unlink()
+
+
+def _is_live(status: Mapping[str, Any]) -> bool:
+    """Whether the process that wrote a status still runs, and is another one than this.
+
+    On this host the process is looked up (its start tells it from a later one with the same number); on another host its
+    last sign must be fresh.
+    """
+    if status["host"] != socket.gethostname():
+        age = datetime.now(timezone.utc) - datetime.fromisoformat(status["heartbeat"])
+        return age.total_seconds() < STALE_SECONDS
+    if status["pid"] == os.getpid():
+        return False
+    try:
+        return abs(psutil.Process(status["pid"]).create_time() - status["process_started"]) < 2.0
+    except psutil.Error:
+        return False

@@ -1,0 +1,166 @@
+"""The file kinds of a run directory: each written atomically, none of them pickled.
+
+A file appears under its name only when it is complete: it is written beside its place, flushed to the disk, and renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from recbole_prism.errors import RunDirectoryError
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path in the same folder; what was written there takes the place of `path` if nothing was raised."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power failure, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def plain(value: Any, place: str = "") -> Any:
+    """A copy in JSON's types: NumPy scalars become numbers, tuples lists, NaN and infinity None (JSON has neither).
+
+    Raises:
+        RunDirectoryError: For a value of another type, naming its place.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry, f"{place}.{key}") for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry, f"{place}[{number}]") for number, entry in enumerate(value)]
+    raise RunDirectoryError(
+        f"{place.lstrip('.') or 'value'} is of type {type(value).__name__}, which is no plain value",
+        "store numbers, texts, lists and dictionaries",
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file, line ends as given."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file; see `plain` for what may be in it."""
+    write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        RunDirectoryError: If it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error}", "train the run again") from error
+
+
+def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a YAML file of plain values, keys in the given order."""
+    write_text(path, yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True, width=120))
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file written by `write_yaml`."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def write_json_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write one JSON object per line."""
+    write_text(
+        path, "".join(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    )
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of one JSON object per line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an .npz file.
+
+    Raises:
+        RunDirectoryError: For an array of Python objects (NumPy would pickle it).
+    """
+    objects = [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]
+    if objects:
+        raise RunDirectoryError(f"{path.name}: {', '.join(objects)} hold Python objects", "store numbers only")
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an .npz file."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a .safetensors file.
+
+    Tensors are moved to the CPU; those that share memory (tied weights) are stored once per name.
+    """
+    stored: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().to("cpu").contiguous()
+        if tensor.untyped_storage().data_ptr() in taken or tensor.untyped_storage().nbytes() != tensor.nbytes:
+            tensor = tensor.clone()
+        taken.add(tensor.untyped_storage().data_ptr())
+        stored[name] = tensor
+    with atomic_file(path) as temporary:
+        save_file(stored, str(temporary), metadata=dict(metadata or {}))
+
+
+def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read a .safetensors file: (tensors by name, metadata)."""
+    with safe_open(str(path), framework="pt", device=str(device)) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -27,9 +27,9 @@ _UNESCAPES = {escaped: raw for raw, escaped in _ESCAPES.items()}
 class Vocabulary:
     """Raw tokens of a data set by index, padding ("[PAD]", index 0) included.
 
-    vocabulary.tsv holds one line per token: kind (item or user), index, token, and for items how often they occur in the
-    training rows and in all events. In a token, tab, line feed, carriage return and backslash are written as \\t, \\n, \\r
-    and \\\\.
+    vocabulary.tsv holds one line per token: kind (item or user), index, token, and for items how often they occur in
+    the training rows and in all events. Tab, line feed, carriage return and backslash in a token are written with a
+    backslash, as in Python.
 
     Attributes:
         item_tokens: [n_items].

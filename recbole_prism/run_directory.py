@@ -1,9 +1,9 @@
-"""The run directory (schema version 1): everything a run leaves behind, written so that a half-written run is never read.
+"""The run directory (schema version 1): everything a run leaves behind; a half-written run is never read.
 
     <checkpoint_dir>/<dataset>/<Model>-<identity>-s<seed>
 
-It exists from the start, with status.json. A run is complete when manifest.json, with the hash of each file, is there; it
-is written last. resume/ and status.json are not in the manifest: resume/ may be deleted from a complete run.
+It exists from the start, with status.json. A run is complete when manifest.json, with the hash of each file, is there;
+it is written last. resume/ and status.json are not in the manifest: resume/ may be deleted from a complete run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from safetensors import SafetensorError
 from torch import Tensor
 
 from recbole_prism import run_files
@@ -68,7 +69,8 @@ class RunDirectory:
         - New: made, state "running".
         - Complete: returned as it is (`is_complete`); nothing can be written. With `overwrite` it is moved aside to
           `<name>.replaced`, and deleted when the new run is complete: a new run that fails costs nothing.
-        - Interrupted or failed with a resume state: taken over, to be resumed. Without one, or with `overwrite`: emptied.
+        - Interrupted or failed: taken over, to be resumed, if there is a resume state; emptied without one, or with
+          `overwrite`. (Two processes that take over within the same milliseconds are not told apart.)
 
         Args:
             checkpoint_dir: Root of all runs.
@@ -192,7 +194,7 @@ class RunDirectory:
             flat, metadata = run_files.read_tensors(self.path / RESUME)
             tensors: dict[str, dict[str, Tensor]] = {group: {} for group in json.loads(metadata["groups"])}
             values = json.loads(metadata["values"])
-        except Exception as error:  # safetensors raises its own types for a damaged file
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise RunDirectoryError(
                 f"{self.path / RESUME} is damaged: {error}", "run again with --overwrite"
             ) from error
@@ -249,8 +251,8 @@ class RunDirectory:
     def _create(self) -> None:
         """Make the directory with its status in it in one step, so that of two processes one gets it."""
         draft = RunDirectory(self.path.with_name(f".{self.path.name}.{os.getpid()}.new"))
-        draft.path.mkdir(parents=True)
         try:
+            draft.path.mkdir(parents=True)
             draft._write_status("running")
             os.rename(draft.path, self.path)
         except OSError as error:
@@ -280,7 +282,7 @@ class RunDirectory:
         status = self.status
         if not self.is_complete and status["state"] == "running" and _is_live(status):
             raise RunDirectoryError(
-                f"{self.path} is in use by process {status['pid']} on {status['host']} (last sign {status['heartbeat']})",
+                f"{self.path} is in use by process {status['pid']} on {status['host']}, last sign {status['heartbeat']}",
                 "wait for it, or stop it first",
             )
 
@@ -293,8 +295,8 @@ class RunDirectory:
 def _is_live(status: Mapping[str, Any]) -> bool:
     """Whether the process that wrote a status still runs, and is another one than this.
 
-    On this host the process is looked up (its start tells it from a later one with the same number); on another host its
-    last sign must be fresh.
+    On this host the process is looked up (its start tells it from a later one with the same number); on another host
+    its last sign must be fresh.
     """
     if status["host"] != socket.gethostname():
         age = datetime.now(timezone.utc) - datetime.fromisoformat(status["heartbeat"])

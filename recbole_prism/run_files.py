@@ -1,6 +1,6 @@
 """The file kinds of a run directory: each written atomically, none of them pickled.
 
-A file appears under its name only when it is complete: it is written beside its place, flushed to the disk, and renamed.
+A file appears under its name only when it is complete: it is written beside its place, flushed to the disk and renamed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recbole_prism.errors import RunDirectoryError
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder; what was written there takes the place of `path` if nothing was raised."""
+    """Give a temporary path in the same folder; the file written there replaces `path` if nothing was raised."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

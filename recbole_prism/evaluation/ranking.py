@@ -10,8 +10,8 @@ float32 up to 16.7 million items).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from recbole_prism.trainer.randomness import seed_everything
 from recbole_prism.trainer.stopper import EarlyStopper
+from recbole_prism.trainer.trainer import Trainer
 
-__all__ = ["EarlyStopper", "seed_everything"]
+__all__ = ["EarlyStopper", "Trainer", "seed_everything"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import math
+from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
@@ -59,3 +60,15 @@ def loss_error(bad: BadBatch, epoch: int, tensor: Optional[str]) -> NonFiniteErr
 def parameter_error(tensor: str, epoch: int) -> NonFiniteError:
     """The error for parameters that an epoch with finite losses left non-finite (its last update did it)."""
     return NonFiniteError(f"{tensor} is not finite after epoch {epoch}, though every loss was", CURE)
+
+
+def failure_record(bad: BadBatch, epoch: int, tensor: Optional[str]) -> dict[str, Any]:
+    """Contents of failure.json: enough to make the batch again (`epoch` and all its row ids)."""
+    return {
+        "epoch": epoch,
+        "batch": bad.batch,
+        # JSON has no NaN
+        "loss": {name: value if math.isfinite(value) else str(value) for name, value in bad.values.items()},
+        "row_ids": None if bad.row_ids is None else bad.row_ids.tolist(),
+        "first_bad_tensor": tensor,
+    }

@@ -11,7 +11,13 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from recbole_prism.errors import ConfigError
 
-LEARNERS: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "adagrad": Adagrad, "rmsprop": RMSprop}
+LEARNERS: dict[str, type[Optimizer]] = {
+    "adam": Adam,
+    "adamw": AdamW,
+    "sgd": SGD,
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
+}
 _FUSED_LEARNERS = ("adam", "adamw")
 _FUSED_DEVICES = ("cpu", "cuda")  # one kernel over all parameters instead of a dozen per parameter
 
@@ -48,7 +54,7 @@ def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], list[dict[
     """
     state = optimizer.state_dict()
     tensors = {
-        f"{index}.{name}": torch.as_tensor(value)  # torch keeps a few of them, such as Adagrad's step, as numbers in old versions
+        f"{index}.{name}": torch.as_tensor(value)
         for index, values in state["state"].items()
         for name, value in values.items()
         if value is not None  # SGD without momentum keeps an empty slot

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 class EarlyStopper:
     """Counts evaluations since the last strictly better score.
 
-    RecBole counts an equal score as progress and compares rounded scores, so a flat metric never stops it; this one does not.
+    RecBole counts an equal score as progress and compares rounded scores, so a flat metric never stops it.
 
     Attributes:
         patience: Evaluations in a row without a strictly better score after which training stops (`stopping_step`).
@@ -40,8 +40,8 @@ class EarlyStopper:
 
     @property
     def should_stop(self) -> bool:
-        """True once `patience` evaluations in a row brought nothing better."""
-        return self.n_waited >= self.patience
+        """True once `patience` evaluations in a row, at least one, brought nothing better."""
+        return self.n_waited >= max(self.patience, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

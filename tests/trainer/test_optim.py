@@ -52,7 +52,7 @@ def test_adam_is_fused_and_equals_the_plain_formula() -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None
         gradient = parameter.grad.double() + 0.01 * before[name]
-        expected = before[name] - 0.05 * gradient / (gradient.abs() + 1e-8)  # first step: both moments are unbiased to g
+        expected = before[name] - 0.05 * gradient / (gradient.abs() + 1e-8)  # the first step is g / |g|
         torch.testing.assert_close(parameter.detach().double(), expected, rtol=0, atol=1e-6)
 
 

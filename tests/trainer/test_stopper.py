@@ -26,6 +26,7 @@ def stop_round(scores: list[float], patience: int, bigger: bool = True) -> int:
         ([0.1, 0.2, 0.3, 0.4], 1, -1),
         ([0.1, 0.2, 0.15, 0.19, 0.2], 3, 5),
         ([0.1, 0.05, 0.11, 0.05, 0.05], 2, 5),  # counted from the best, not in total
+        ([0.1, 0.2, 0.2], 0, 3),  # no patience: the first evaluation without progress is the last
         ([0.12340001, 0.12340002, 0.12340003], 1, -1),  # differences below four decimals count
     ],
 )

@@ -17,8 +17,8 @@ BASE: dict[str, Any] = {
     "n_lenses": 4, "aux_weight": 0.1, "cl_temperature": 0.1, "cl_similarity": "cosine", "perspective_dropout": 0.25,
     "boost_form": "scaled", "boost_norm": "visible", "boost_center": False, "lens_value": "own", "lens_residual": True,
     "lens_scope": "all", "views": "both", "router_noise": True, "spcl": True, "same_target": True, "spm": True,
-    "spcl_negatives": "both_views", "cl_filter_same": True, "spcl_anchor": "shared", "spm_level": "position", "ccl": True,
-    "ccl_reduction": "sum", "ccl_targets": "all", "ccl_target_grad": True, "partner_exclude": "row",
+    "spcl_negatives": "both_views", "cl_filter_same": True, "spcl_anchor": "shared", "spm_level": "position",
+    "ccl": True, "ccl_reduction": "sum", "ccl_targets": "all", "ccl_target_grad": True, "partner_exclude": "row",
 }  # fmt: skip
 
 
@@ -42,7 +42,9 @@ def build(model_class: type, seed: int = 0, n_items: int = 30, **overrides: Any)
     return model_class(Settings({**BASE, **overrides}), Counts(n_items))
 
 
-def sequences(n_rows: int, width: int, n_items: int, seed: int = 1, lengths: Optional[list[int]] = None) -> tuple[Tensor, Tensor]:
+def sequences(
+    n_rows: int, width: int, n_items: int, seed: int = 1, lengths: Optional[list[int]] = None
+) -> tuple[Tensor, Tensor]:
     """Right-padded item ids [B, width] and lengths [B], lengths 1..width."""
     generator = torch.Generator().manual_seed(seed)
     if lengths is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Optional
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -14,13 +16,11 @@ class _Consistency(torch.autograd.Function):
     """Loss and, in the same pass over the scores, its gradients; the backward pass only scales them."""
 
     @staticmethod
-    def forward(ctx, outputs: Tensor, items: Tensor, pair_weights: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, outputs: Tensor, items: Tensor, pair_weights: Tensor) -> Tensor:
         wanted = ctx.needs_input_grad
         n_rows = max(1, _CHUNK_SCORES // (outputs.shape[1] * items.shape[0]))
         loss = outputs.new_zeros(())
-        grads = [
-            torch.zeros_like(tensor) if want else None for tensor, want in zip((outputs, items, pair_weights), wanted)
-        ]
+        grads = [torch.zeros_like(t) if want else None for t, want in zip((outputs, items, pair_weights), wanted)]
         for start in range(0, outputs.shape[0], n_rows):
             _add_chunk(outputs[start : start + n_rows], items, pair_weights[start : start + n_rows], loss, grads, start)
         ctx.save_for_backward(*[grad for grad in grads if grad is not None])
@@ -28,12 +28,14 @@ class _Consistency(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_loss: Tensor):  # type: ignore[override]
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Optional[Tensor], ...]:
         saved = iter(ctx.saved_tensors)
         return tuple(next(saved) * grad_loss if want else None for want in ctx.needs_input_grad)
 
 
-def _add_chunk(outputs: Tensor, items: Tensor, pair_weights: Tensor, loss: Tensor, grads: list, start: int) -> None:
+def _add_chunk(
+    outputs: Tensor, items: Tensor, pair_weights: Tensor, loss: Tensor, grads: list[Optional[Tensor]], start: int
+) -> None:
     """Add one chunk's share to the loss and the gradients.
 
     With scores s^k, p^k = softmax(s^k) and G_kl = sum_n p^k_n s^l_n, the symmetric divergence of lenses k and l is
@@ -83,7 +85,7 @@ def pair_weights(composition: Tensor, token_weights: Tensor, eps: float = 1e-8) 
 def lens_consistency(outputs: Tensor, items: Tensor, composition: Tensor, token_weights: Tensor) -> Tensor:
     """Weighted symmetric KL divergence between the item distributions of every pair of lenses.
 
-    sum_i t_i sum_{k<l} w_i^{k,l} (KL(p_i^k || p_i^l) + KL(p_i^l || p_i^k)) / 2 with p_i^k = softmax(z_i^k E^T), in fp32.
+    sum_i t_i sum_{k<l} w_i^{k,l} (KL(p_i^k || p_i^l) + KL(p_i^l || p_i^k)) / 2, p_i^k = softmax(z_i^k E^T), in fp32.
 
     Args:
         outputs: [N, K, d] lens outputs z.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Optional
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -15,7 +17,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Mean loss and, chunk by chunk while the logits are at hand, its gradients; backward only scales them."""
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, items: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, hidden: Tensor, items: Tensor, targets: Tensor) -> Tensor:
         want_hidden, want_items = ctx.needs_input_grad[:2]
         n_rows = hidden.shape[0]
         chunk = max(_MIN_ROWS, _CHUNK_LOGITS // items.shape[0])
@@ -43,7 +45,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_loss: Tensor):  # type: ignore[override]
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Optional[Tensor], ...]:
         grad_hidden, grad_items = ctx.saved_tensors
         return (
             None if grad_hidden is None else grad_hidden * grad_loss,

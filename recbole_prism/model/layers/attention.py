@@ -6,6 +6,7 @@ Notation: B rows, T positions, d width, H heads, N valid tokens, S packed sequen
 from __future__ import annotations
 
 import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,8 +14,7 @@ from torch.nn import functional
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.layers.packed import Packed
 
-# RecBole's additive mask value. A row that sees no key at all then falls back to attention over every key, instead of NaN.
-MASKED_LOGIT = -10000.0
+MASKED_LOGIT = -10000.0  # RecBole's additive mask value; exp of it is 0 in fp32
 
 
 def visibility_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
@@ -22,17 +22,8 @@ def visibility_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, MASKED_LOGIT)
 
 
-def visible_keys(key_mask: Tensor, *, causal: bool) -> Tensor:
-    """Key mask [B, T] (True = may be looked at) -> [B, 1, T, T], True where key j is visible to query i."""
-    width = key_mask.shape[1]
-    visible = key_mask[:, None, None, :].expand(-1, 1, width, width)
-    if causal:
-        visible = visible & torch.ones(width, width, dtype=torch.bool, device=key_mask.device).tril()
-    return visible
-
-
 class MultiHeadAttention(nn.Module):
-    """Post-LayerNorm self-attention block; parameter names are RecBole's (`query`, `key`, `value`, `dense`, `LayerNorm`).
+    """Post-LayerNorm self-attention block; parameter names are RecBole's (`query`, `key`, `value`, ...).
 
     Args:
         n_heads: H; must divide `hidden_size`.

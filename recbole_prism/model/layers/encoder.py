@@ -57,10 +57,15 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList([TransformerLayer(**settings) for _ in range(n_layers)])  # type: ignore[arg-type]
 
+    @property
+    def layers(self) -> list[TransformerLayer]:
+        """The layers, from the input upwards."""
+        return [layer for layer in self.layer if isinstance(layer, TransformerLayer)]
+
     def forward(self, hidden: Tensor, visible: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Padded batch: output [B, T, d] and the raw logits of every layer, each [B, H, T, T]."""
         all_logits = []
-        for layer in self.layer:
+        for layer in self.layers:
             hidden, logits = layer(hidden, visible)
             all_logits.append(logits)
         return hidden, all_logits
@@ -70,6 +75,6 @@ class TransformerEncoder(nn.Module):
 
         The last layer is computed at that position only; nothing else of it is read.
         """
-        for layer in self.layer[:-1]:
+        for layer in self.layers[:-1]:
             hidden, _, _ = layer.packed(hidden, batch)
-        return batch.to_row_order(self.layer[-1].packed_last(hidden, batch))
+        return batch.to_row_order(self.layers[-1].packed_last(hidden, batch))

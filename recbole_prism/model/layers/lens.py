@@ -1,9 +1,9 @@
 """Perspective lenses: K re-weighings of one attention map, each in favour of one semantic group of keys.
 
-Lens k adds to the attention logits A of query i a boost b_i^k on the keys of group k only. Groups partition the keys, so
-the softmax of every lens follows from sums per group (docs/prism.md, "One pass for all lenses"): one exponential map and
-one product with group-wise values serve all lenses, and the K x K combination acts on [q, K, .] tensors. Every group
-has its own maximum, so nothing overflows and nothing is subtracted.
+Lens k adds to the attention logits A of query i a boost b_i^k on the keys of group k only. Groups partition the keys,
+so the softmax of every lens follows from sums per group (docs/prism.md, "One pass for all lenses"): one exponential map
+and one product with group-wise values serve all lenses, and the K x K combination acts on [q, K, .] tensors. Every
+group has its own maximum, so nothing overflows and nothing is subtracted.
 
 Shapes: B rows, H heads, q queries, T keys, K lenses = groups, D = d / H.
 """

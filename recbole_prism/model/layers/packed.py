@@ -7,7 +7,7 @@ length. Nothing here changes a value: padding is left out, and put in again insi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 MAX_GROUPS = 8
-# Attention cells that cost as much as the fixed part (kernel launches) of one more group; the optimum is flat around it.
+# Attention cells that cost as much as the fixed part (kernel launches) of one more group; the optimum is flat.
 _GROUP_COST = 20_000
 
 
@@ -23,12 +23,12 @@ class _MoveRows(torch.autograd.Function):
     """Copy rows to distinct places of a larger, else zero tensor; the backward pass copies them back."""
 
     @staticmethod
-    def forward(ctx, values: Tensor, index: Tensor, n_rows: int) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, values: Tensor, index: Tensor, n_rows: int) -> Tensor:
         ctx.save_for_backward(index)
         return values.new_zeros((n_rows,) + values.shape[1:]).index_copy_(0, index, values)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         (index,) = ctx.saved_tensors
         return grad.index_select(0, index), None, None
 
@@ -37,13 +37,13 @@ class _TakeRows(torch.autograd.Function):
     """Take rows at distinct places; unlike `index_select`, the backward pass need not add up."""
 
     @staticmethod
-    def forward(ctx, values: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
         ctx.n_rows = values.shape[0]
         return values.index_select(0, index)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         (index,) = ctx.saved_tensors
         return grad.new_zeros((ctx.n_rows,) + grad.shape[1:]).index_copy_(0, index, grad), None
 
@@ -51,6 +51,30 @@ class _TakeRows(torch.autograd.Function):
 def take_distinct_rows(values: Tensor, index: Tensor) -> Tensor:
     """`values[index]` along dimension 0 for an index without repetitions."""
     return _TakeRows.apply(values, index)
+
+
+def visible_keys(key_mask: Tensor, *, causal: bool) -> Tensor:
+    """Which key a query may see.
+
+    A query without any visible key (every item so far is masked) sees itself: an attention row must hold something, and
+    RecBole's way, a softmax over everything, would look at padding.
+
+    Args:
+        key_mask: [B, T] bool, True where attention may look at the position.
+        causal: True hides later positions.
+
+    Returns:
+        [B, 1, T, T] bool, [b, 0, i, j] True if query i sees key j.
+    """
+    width = key_mask.shape[1]
+    diagonal = torch.eye(width, dtype=torch.bool, device=key_mask.device)
+    if causal:
+        visible = key_mask[:, None, :] & torch.ones_like(diagonal).tril()
+        blind = key_mask.cumsum(dim=1) == 0
+    else:
+        visible = key_mask[:, None, :].expand(-1, width, width)
+        blind = ~key_mask.any(dim=1, keepdim=True).expand_as(key_mask)
+    return (visible | (blind[:, :, None] & diagonal))[:, None]
 
 
 @dataclass(frozen=True)
@@ -237,7 +261,5 @@ def _group(lengths: Tensor, positions: Tensor, keys: Tensor, rows: slice, width:
     row_starts = torch.arange(n_rows, device=device) * width
     places = torch.repeat_interleave(row_starts, lengths) + positions
     visible = torch.zeros(n_rows * width, dtype=torch.bool, device=device).index_copy_(0, places, keys)
-    visible = visible.view(n_rows, 1, 1, width).expand(n_rows, 1, width, width)
-    if causal:
-        visible = visible & torch.ones(width, width, dtype=torch.bool, device=device).tril()
+    visible = visible_keys(visible.view(n_rows, width), causal=causal)
     return LengthGroup(rows, width, places, visible, row_starts + lengths - 1)

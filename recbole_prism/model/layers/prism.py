@@ -1,8 +1,8 @@
 """The PRISM module: router, perspective lenses and their synthesis, between two layers of a transformer recommender.
 
-Use `PrismLayer.forward` to put it into an encoder of your own (docs/plug_in.md); the models of this package call its parts
-on packed tokens. Source: Kim et al., "From Overlooked to Explored", CIKM 2026, sections on the router, the lenses and
-perspective synthesis; choices that the published text leaves open are arguments.
+Use `PrismLayer.forward` to put it into an encoder of your own (docs/plug_in.md); the models of this package call its
+parts on packed tokens. Source: Kim et al., "From Overlooked to Explored", CIKM 2026, sections on the router, the lenses
+and perspective synthesis; choices that the published text leaves open are arguments.
 
 Shapes: B rows, T positions, H heads, d width, K lenses, N packed tokens.
 """
@@ -14,11 +14,10 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor, nn
 
-from recbole_prism.model.layers.attention import visible_keys
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.layers.feed_forward import FeedForward
 from recbole_prism.model.layers.lens import BoostSettings, lens_contexts
-from recbole_prism.model.layers.packed import Packed
+from recbole_prism.model.layers.packed import Packed, visible_keys
 from recbole_prism.model.layers.router import VIEWS, SemanticAnchorRouter, composition, primary_anchor, view_mask
 
 LENS_VALUES = ("own", "layer", "hidden")
@@ -36,7 +35,7 @@ class PrismLayer(nn.Module):
         attn_dropout_prob: Dropout of the lens weights.
         hidden_act: Activation of the feed-forward block.
         layer_norm_eps: Epsilon of the LayerNorms.
-        boost: Form of the relational boost.
+        boost: Form of the relational boost; None: the defaults of `BoostSettings`.
         lens_value: What the lenses average: `own` projection, the values of the `layer` below, or `hidden` itself.
         lens_residual: Add the input to the lens outputs before their LayerNorm.
         views: `both`, or one of the ablations `affinity` and `contrast`.
@@ -56,7 +55,7 @@ class PrismLayer(nn.Module):
         attn_dropout_prob: float,
         hidden_act: str = "gelu",
         layer_norm_eps: float = 1e-12,
-        boost: BoostSettings = BoostSettings(),
+        boost: Optional[BoostSettings] = None,
         lens_value: str = "own",
         lens_residual: bool = True,
         views: str = "both",
@@ -70,7 +69,8 @@ class PrismLayer(nn.Module):
         if hidden_size % n_heads:
             raise ValueError(f"hidden_size {hidden_size} is not a multiple of n_heads {n_heads}")
         self.n_lenses, self.n_heads = n_lenses, n_heads
-        self.boost, self.lens_value, self.lens_residual, self.views = boost, lens_value, lens_residual, views
+        self.boost = boost or BoostSettings()
+        self.lens_value, self.lens_residual, self.views = lens_value, lens_residual, views
         self.router = SemanticAnchorRouter(hidden_size, n_lenses, router_noise)
         self.beta = nn.Parameter(torch.zeros(()))
         self.value = nn.Linear(hidden_size, hidden_size) if lens_value == "own" else None
@@ -95,8 +95,8 @@ class PrismLayer(nn.Module):
             hidden: [B, T, d] output of the layer below.
             logits: [B, H, T, T] its raw attention logits Q K^T / sqrt(d / H), before any mask.
             lengths: [B] valid positions of each row.
-            key_mask: [B, T] bool, True where a position may be attended to (for instance not a masked item); None: every
-                valid position.
+            key_mask: [B, T] bool, True where a position may be attended to (for instance not a masked item); None:
+                every valid position.
             causal: True if a position of the backbone sees itself and earlier ones only.
             layer_values: [B, H, T, d / H] values of the layer below, needed for `lens_value` "layer" only.
 
@@ -138,18 +138,21 @@ class PrismLayer(nn.Module):
         Returns:
             [N, K, d].
         """
-        own_values = batch.split(self._values(hidden)) if self.lens_value != "layer" else [None] * len(batch.groups)
+        own: Sequence[Optional[Tensor]] = [None] * len(batch.groups)
+        if self.lens_value != "layer":
+            own = batch.split(self._values(hidden))
         contexts = []
-        for group, group_logits, below, own, anchor in zip(
-            batch.groups, logits, layer_values, own_values, batch.split(anchors)
+        for group, group_logits, below, block, anchor in zip(
+            batch.groups, logits, layer_values, own, batch.split(anchors)
         ):
-            values = below if own is None else self._heads(group.pad(own))
+            values = below if block is None else self._heads(group.pad(block))
             contexts.append(group.unpad(self._contexts(group_logits, values, group.pad(anchor), group.visible)))
         return self._project(torch.cat(contexts), hidden)
 
     def synthesise(self, outputs: Tensor, ratio: Tensor) -> Tensor:
         """H_out = FeedForward(sum_k g^k z^k): [..., K, d] and [..., K] -> [..., d]."""
-        return self.feed_forward(mix(outputs, ratio))
+        synthesised: Tensor = self.feed_forward(mix(outputs, ratio))
+        return synthesised
 
     def _values(self, hidden: Tensor) -> Tensor:
         return hidden if self.value is None else self.value(hidden)

@@ -1,4 +1,4 @@
-"""Semantic anchor router: which of K semantic groups an item belongs to, in its context (PRISM, section 2 of docs/prism.md)."""
+"""Semantic anchor router: which of K semantic groups an item belongs to, in its context (docs/prism.md, section 2)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def perspective_mask(routing: Tensor, allowed: Tensor, draws: Tensor, drop: floa
     Args:
         routing: [..., K] routing logits.
         allowed: [..., K] bool, lenses of the view ablation.
-        draws: Uniform numbers in [0, 1), broadcast against `routing`: one per position and lens, or per sequence and lens.
+        draws: Uniform numbers in [0, 1), broadcast against `routing`: per position and lens, or per sequence and lens.
         drop: rho, probability that a lens is dropped.
 
     Returns:

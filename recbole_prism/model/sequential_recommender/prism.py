@@ -6,6 +6,7 @@ Recommendation", CIKM 2026. docs/prism.md gives the equations and the choices th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -17,6 +18,7 @@ from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.consistency import lens_consistency
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.functional.loss_parts import LossParts
+from recbole_prism.model.layers.encoder import TransformerLayer
 from recbole_prism.model.layers.lens import BoostSettings
 from recbole_prism.model.layers.packed import Packed, pack, restack, take_distinct_rows
 from recbole_prism.model.layers.prism import PrismLayer, mix
@@ -73,11 +75,12 @@ class PRISM(TransformerRecommender):
         self.drop = float(config["perspective_dropout"]) if config["spm"] else 0.0
         self.spm_per_sequence = config["spm_level"] == "sequence"
         self.fresh_anchor = config["spcl_anchor"] == "fresh"
-        self.contrast = {
-            "temperature": float(config["cl_temperature"]),
-            "similarity": config["cl_similarity"],
-            "negatives": config["spcl_negatives"],
-        }
+        self.info_nce = partial(
+            info_nce,
+            temperature=float(config["cl_temperature"]),
+            similarity=config["cl_similarity"],
+            negatives=config["spcl_negatives"],
+        )
         self.cl_filter_same = bool(config["cl_filter_same"])
         self.ccl_mean = config["ccl_reduction"] == "mean"
         self.ccl_unique = config["ccl_targets"] == "unique"
@@ -118,24 +121,29 @@ class PRISM(TransformerRecommender):
 
     # ---- encoding
 
+    def _stages(self) -> list[tuple[TransformerLayer, PrismLayer]]:
+        """Each layer but the last with the module behind it."""
+        modules = [module for module in self.modules_between if isinstance(module, PrismLayer)]
+        return list(zip(self.trm_encoder.layers[:-1], modules))
+
     def encode_packed(self, batch: Packed) -> Tensor:
         """[S, d] at the last position of each packed sequence, in original order (prediction path)."""
         hidden = self.embed(batch.items, batch.positions)
-        for layer, module in zip(self.trm_encoder.layer[:-1], self.modules_between):
+        for layer, module in self._stages():
             seen = self._perspectives(layer, module, hidden, batch)
             hidden = module.synthesise(seen.outputs, seen.ratio)
-        return batch.to_row_order(self.trm_encoder.layer[-1].packed_last(hidden, batch))
+        return batch.to_row_order(self.trm_encoder.layers[-1].packed_last(hidden, batch))
 
     def encode_padded(self, item_seq: Tensor, item_seq_len: Tensor) -> tuple[Tensor, Tensor]:
         """Plain computation of every position; see the base class."""
         visible = self.visible(item_seq, item_seq_len)
         hidden = self.embed(item_seq, self.positions(item_seq))
-        for layer, module in zip(self.trm_encoder.layer[:-1], self.modules_between):
+        for layer, module in self._stages():
             seen = self._padded_perspectives(layer, module, hidden, visible)
             hidden = module.synthesise(seen.outputs, seen.ratio)
-        return self.trm_encoder.layer[-1](hidden, visible)
+        return self.trm_encoder.layers[-1](hidden, visible)
 
-    def _perspectives(self, layer: nn.Module, module: PrismLayer, hidden: Tensor, batch: Packed) -> Perspectives:
+    def _perspectives(self, layer: TransformerLayer, module: PrismLayer, hidden: Tensor, batch: Packed) -> Perspectives:
         """One transformer layer and the lenses of the module behind it: [N, d] -> `Perspectives`."""
         hidden, logits, values = layer.packed(hidden, batch)
         routing = module.router(hidden)
@@ -145,7 +153,7 @@ class PRISM(TransformerRecommender):
         return Perspectives(routing, anchors, allowed, composition(routing, allowed), outputs)
 
     def _padded_perspectives(
-        self, layer: nn.Module, module: PrismLayer, hidden: Tensor, visible: Tensor
+        self, layer: TransformerLayer, module: PrismLayer, hidden: Tensor, visible: Tensor
     ) -> Perspectives:
         """The same for a padded batch: [S, T, d] and visible [S, 1, T, T] -> `Perspectives` of leading shape [S, T]."""
         attention = layer.multi_head_attention
@@ -170,7 +178,7 @@ class PRISM(TransformerRecommender):
         parts = {"rec": self.recommendation_loss(representations[0], targets)}
         if self.use_spcl:
             labels = targets if self.cl_filter_same else None
-            parts["spcl"] = self.aux_weight * info_nce(*representations[1:], labels=labels, **self.contrast)
+            parts["spcl"] = self.aux_weight * self.info_nce(*representations[1:], labels=labels)
         if self.use_ccl:
             parts["ccl"] = self.aux_weight * consistency
         return LossParts(parts)
@@ -203,7 +211,7 @@ class PRISM(TransformerRecommender):
         batch = pack(branches)
         predicts = torch.arange(batch.lengths.shape[0], device=targets.device) < n_rows
         hidden, consistency = self.embed(batch.items, batch.positions), targets.new_zeros((), dtype=torch.float32)
-        for number, (layer, module) in enumerate(zip(self.trm_encoder.layer[:-1], self.modules_between)):
+        for number, (layer, module) in enumerate(self._stages()):
             seen = self._perspectives(layer, module, hidden, batch)
             on_path = torch.nonzero(predicts[batch.sequences]).squeeze(1)
             shown = seen if on_path.shape[0] == hidden.shape[0] else seen.take(on_path)
@@ -223,7 +231,7 @@ class PRISM(TransformerRecommender):
                     masked = self._masked_ratio(seen, batch.sequences)
                     ratio = torch.where(predicts[batch.sequences, None], ratio, masked)
                 hidden = module.synthesise(seen.outputs, ratio)
-        return batch.to_row_order(self.trm_encoder.layer[-1].packed_last(hidden, batch)), consistency
+        return batch.to_row_order(self.trm_encoder.layers[-1].packed_last(hidden, batch)), consistency
 
     def _padded_pass(self, branches: list[Branch], targets: Tensor, fork: bool) -> tuple[Tensor, Tensor]:
         """The same on the padded batch, every position computed (`fast_path: False`)."""
@@ -232,7 +240,7 @@ class PRISM(TransformerRecommender):
         lengths = torch.cat([length for _, length in branches])
         predicts = torch.arange(lengths.shape[0], device=targets.device) < n_rows
         hidden, consistency = self.embed(item_seq, self.positions(item_seq)), targets.new_zeros((), dtype=torch.float32)
-        for number, (layer, module) in enumerate(zip(self.trm_encoder.layer[:-1], self.modules_between)):
+        for number, (layer, module) in enumerate(self._stages()):
             seen = self._padded_perspectives(layer, module, hidden, self.visible(item_seq, lengths))
             on_path = (self.positions(item_seq) < lengths[:, None]) & predicts[:, None]
             shown = seen.take(on_path)
@@ -249,7 +257,7 @@ class PRISM(TransformerRecommender):
                 item_seq = torch.cat([item_seq, item_seq[:n_rows]])
                 lengths = torch.cat([lengths, lengths[:n_rows]])
                 predicts = torch.arange(lengths.shape[0], device=targets.device) >= lengths.shape[0] - n_rows
-        hidden, _ = self.trm_encoder.layer[-1](hidden, self.visible(item_seq, lengths))
+        hidden, _ = self.trm_encoder.layers[-1](hidden, self.visible(item_seq, lengths))
         return self.gather_indexes(hidden, lengths - 1), consistency
 
     def _masked_ratio(self, seen: Perspectives, sequences: Optional[Tensor]) -> Tensor:
@@ -294,10 +302,10 @@ class PRISM(TransformerRecommender):
         self._entropy[number] = entropy if total is None else total + entropy
 
     def epoch_scalars(self) -> dict[str, float]:
-        """beta, share of positions per semantic group and mean entropy of g (nats), per module; starts counting anew."""
+        """Per module beta, share of positions per group, mean entropy of g (nats); starts counting anew."""
         scalars = {}
-        for number, module in enumerate(self.modules_between):
-            scalars[f"beta_{number + 1}"] = float(module.beta)
+        for number, (_, module) in enumerate(self._stages()):
+            scalars[f"beta_{number + 1}"] = float(module.beta.detach())
             usage, entropy = self._usage[number], self._entropy[number]
             if usage is None or entropy is None:
                 continue

@@ -1,4 +1,7 @@
-"""SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018): RecBole's class with our encoder."""
+"""SASRec: RecBole's class with this package's encoder.
+
+Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018.
+"""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ from torch.nn import functional
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.linear_cross_entropy import linear_cross_entropy
 from recbole_prism.model.functional.loss_parts import LossParts
-from recbole_prism.model.layers.attention import visible_keys
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.layers.encoder import TransformerEncoder
-from recbole_prism.model.layers.packed import Packed, pack
+from recbole_prism.model.layers.packed import Packed, pack, visible_keys
 
 Branch = tuple[Tensor, Tensor]  # item ids [B, w] right-padded with 0, lengths [B]
 
@@ -44,7 +43,7 @@ class TransformerRecommender(RecBoleSASRec):
         super().__init__(config, dataset)
         self.fast_path = bool(config["fast_path"])
         stock_weights = self.trm_encoder.state_dict()
-        self.trm_encoder = TransformerEncoder(
+        self.trm_encoder: TransformerEncoder = TransformerEncoder(
             n_layers=self.n_layers,
             n_heads=self.n_heads,
             hidden_size=self.hidden_size,

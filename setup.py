@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "recbole_prism/__init__.py").read_text(encoding="utf-8"))
 README = ROOT / "README.md"
 
-# recbole 1.2.1 requires ray <= 2.6.3, which has wheels up to Python 3.11; above, pip takes recbole 1.2.0 (same code, no ray)
+# recbole 1.2.1 requires ray <= 2.6.3, whose wheels end at Python 3.11; above, pip takes 1.2.0 (same code, no ray)
 OLD, NEW = 'python_version < "3.12"', 'python_version >= "3.12"'
 
 setup(
@@ -49,9 +49,4 @@ setup(
         # other packages add models under the group "recbole_prism.models": NAME = module:Class
         "console_scripts": ["recbole-prism = recbole_prism.cli:main"],
     },
-    classifiers=[
-        "License :: OSI Approved :: MIT License",
-        "Programming Language :: Python :: 3",
-        "Topic :: Scientific/Engineering :: Artificial Intelligence",
-    ],
 )

@@ -6,6 +6,7 @@ that does not import `recbole_prism` is untouched. tests/test_compat.py fails fo
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 
 import numpy as np
@@ -15,10 +16,10 @@ def _release(version: str) -> tuple[int, ...]:
     """Leading numeric parts of a version string: "2.13.0+cpu" -> (2, 13, 0)."""
     numbers = []
     for part in version.split("+")[0].split("."):
-        digits = "".join(ch for ch in part if ch.isdigit())
-        if not digits:
+        digits = re.match(r"\d+", part)
+        if digits is None:
             break
-        numbers.append(int(digits))
+        numbers.append(int(digits.group()))
     return tuple(numbers)
 
 

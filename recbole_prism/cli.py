@@ -34,7 +34,7 @@ _RUN_HELP = """usage: recbole-prism run --model=NAME --dataset=NAME [--key=value
   --config_files="A B"    settings files, the last one strongest
   --recipe=NAME           tuned settings for this data set: properties/recipe/<dataset>/NAME.yaml
   --overwrite             replace a complete run of the same settings
-  --key=value             any setting of RecBole's, of properties/overall.yaml or of properties/model/NAME.yaml, as YAML:
+  --key=value             any setting of RecBole, properties/overall.yaml or properties/model/NAME.yaml, as YAML:
                           --epochs=5 --topk=[10] --train_neg_sample_args=~ --eval_args="{{order: TO}}\""""
 
 

@@ -150,7 +150,7 @@ class Config(recbole_configurator.Config):
         final["model"], final["dataset"] = self.model_entry.spec, self.dataset
         if self.origin["valid_metric_bigger"] == "default":
             del final["valid_metric_bigger"]  # follows from valid_metric
-        self._default_negatives(final)
+        self._settle_negatives(final)
         config_checks.check_all(
             final, self.origin, self.model_entry, self.model_class, self._defaults, self._model_defaults
         )
@@ -201,8 +201,11 @@ class Config(recbole_configurator.Config):
         loss = {} if hasattr(model_class, "input_type") else {"loss_type": "CE"}  # RecBole wants to know one of them
         return {**loss, **plain(dict(declared))}
 
-    def _default_negatives(self, final: dict[str, Any]) -> None:
-        """A stock model with a pairwise loss keeps RecBole's one uniform negative unless the caller says otherwise."""
+    def _settle_negatives(self, final: dict[str, Any]) -> None:
+        """One spelling of "no negatives"; a stock model with a pairwise loss has RecBole's one uniform negative."""
+        negatives = final["train_neg_sample_args"]
+        if isinstance(negatives, dict) and negatives.get("distribution") in (None, "none", "None"):
+            final["train_neg_sample_args"] = None
         if self.model_entry.origin == "stock" and self.origin.get("train_neg_sample_args") == "default":
             if config_checks.is_pairwise(self.model_class, final):
                 final["train_neg_sample_args"] = self._layers[0][1]["train_neg_sample_args"]

@@ -190,7 +190,7 @@ def _check_metrics(values: Mapping[str, Any]) -> None:
 def _check_loss(values: Mapping[str, Any], origin: Mapping[str, str], entry: ModelEntry, model_class: type) -> None:
     pairwise = is_pairwise(model_class, values)
     negatives = values["train_neg_sample_args"]
-    draws = negatives is not None and negatives.get("distribution") not in (None, "none", "None")
+    draws = negatives is not None
     if entry.origin != "stock" and (pairwise or draws):
         what = f"a pairwise loss ({entry.name})" if pairwise else f"train_neg_sample_args = {negatives!r}"
         where = origin.get("loss_type" if pairwise else "train_neg_sample_args", "the class")

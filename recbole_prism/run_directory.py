@@ -282,7 +282,7 @@ class RunDirectory:
         status = self.status
         if not self.is_complete and status["state"] == "running" and _is_live(status):
             raise RunDirectoryError(
-                f"{self.path} is in use by process {status['pid']} on {status['host']}, last sign {status['heartbeat']}",
+                f"{self.path} is used by process {status['pid']} on {status['host']}, last sign {status['heartbeat']}",
                 "wait for it, or stop it first",
             )
 

@@ -93,7 +93,7 @@ def rows_within(memory_gb: float, n_items: int, model: nn.Module) -> int:
     """Number of rows, at least one, whose scores take at most `memory_gb` * 10^9 bytes, comparison buffers included."""
     parameter = next(model.parameters(), None)
     element = 4 if parameter is None else max(4, parameter.element_size())
-    buffers = 2 * element * BLOCK_ELEMENTS["cuda" if parameter is not None and parameter.is_cuda else "cpu"]
+    buffers = 4 * element * BLOCK_ELEMENTS["cuda" if parameter is not None and parameter.is_cuda else "cpu"]
     return max(1, int((memory_gb * 1e9 - buffers) // (SCORE_COPIES * element * n_items)))
 
 

@@ -312,6 +312,26 @@ class SequentialDataset(RecBoleSequentialDataset):
         """SHA-256 (hex) of items, rows of all three parts and counts; the same for each part."""
         return self.info.fingerprint
 
+    def user_histories(self) -> tuple[np.ndarray, np.ndarray]:
+        """Everything each user has done; of pre-split files the history and the target of the user's last row.
+
+        Returns:
+            Items, oldest first, users one after the other, int32; and offsets, int64 [n_users + 1]: those of user u are
+            items[offsets[u] : offsets[u + 1]].
+        """
+        items, counts = self.items, self._events_of_user
+        if self.benchmark_filename_list is not None:
+            rows = self._all_rows
+            last = np.full(self.user_num, -1)
+            last[rows.user] = np.arange(len(rows))  # of several rows the last one stays
+            last = last[last >= 0]
+            length = rows.end[last] - rows.history_start[last]
+            items = self.items[ranges(rows.history_start[last], length)]
+            items = np.insert(items, np.cumsum(length), rows.target[last])
+            counts = np.zeros(self.user_num, dtype=np.int64)
+            counts[rows.user[last]] = length + 1
+        return items, np.concatenate([[0], np.cumsum(counts)])
+
     # ---- what RecBole-style code asks of a data set ----
 
     @property

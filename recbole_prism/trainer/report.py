@@ -78,9 +78,9 @@ def log_epoch(record: Mapping[str, Any], stopper: EarlyStopper, metric: str, dec
         best = f"{stopper.best_score:.{decimals}f} in epoch {stopper.best_epoch}"
         pieces.append(f"best {metric} {best}, waited {stopper.n_waited} of {stopper.patience}")
     pieces += [f"{name} {value:.4g}" for name, value in record["scalars"].items()]
-    seconds = f"{record['train_seconds']:.1f} s training ({record['rows_per_second']:,.0f} rows/s)"
+    seconds = f"{record['train_seconds']:.2f} s training ({record['rows_per_second']:,.0f} rows/s)"
     if record["valid"] is not None:
-        seconds += f", {record['valid_seconds']:.1f} s evaluation"
+        seconds += f", {record['valid_seconds']:.2f} s evaluation"
     logger.info(" | ".join([*pieces, seconds]))
 
 

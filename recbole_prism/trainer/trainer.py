@@ -157,8 +157,11 @@ class Trainer:
     def metrics(self, ranks: Ranks, dataset: Any, mask_history: bool) -> dict[str, float]:
         """The configured metrics of ranks, unrounded.
 
-        Metrics of the recommended lists are left out under the `mask_history` that the lists were not made with.
+        Metrics of the recommended lists are left out under the `mask_history` that the lists were not made with. A split
+        without rows has no metrics.
         """
+        if len(ranks) == 0:
+            return {}
         names = self.config["metrics"]
         if mask_history != ranks.mask_history:
             names = [name for name in names if name.lower() not in _LISTED]
@@ -230,6 +233,8 @@ class Trainer:
             for interaction in train_data:
                 self._train_batch(interaction, tracker, epoch)
                 n_rows += len(interaction)
+                if self._directory is not None:
+                    self._directory.heartbeat()
                 if bar.update(len(interaction)):  # True when the bar was drawn
                     bar.set_postfix_str(f"loss {tracker.mean()['total']:.4f}", refresh=False)
         self._stop_if_bad(tracker.read(), epoch)

@@ -1,0 +1,218 @@
+"""From settings to a result in RecBole's five steps, and from a run directory back to a model."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import torch
+from recbole.data.transform import construct_transform
+from torch import nn
+
+from recbole_prism import registry
+from recbole_prism.config import Config, check_topk
+from recbole_prism.data.dataset_info import DatasetInfo
+from recbole_prism.data.preparation import create_dataset, data_preparation
+from recbole_prism.run_directory import RunArtifact, RunDirectory, code_version, compute_identity, read_run
+from recbole_prism.run_files import read_json
+from recbole_prism.run_log import RunLog
+from recbole_prism.run_outputs import environment, n_parameters, result_of, summarise, write_description
+from recbole_prism.schema import MAX_LIST_LENGTH
+from recbole_prism.trainer import Trainer, seed_everything
+from recbole_prism.trainer.resume import failure_marked
+
+logger = logging.getLogger("recbole_prism")
+
+
+def run(
+    model: Union[str, type, None] = None,
+    dataset: Optional[str] = None,
+    config_file_list: Optional[list[str]] = None,
+    config_dict: Optional[Mapping[str, Any]] = None,
+    command_line: Optional[Mapping[str, Any]] = None,
+    saved: bool = True,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Train a model, test its best weights, and store everything in a run directory.
+
+    A complete run of the same settings, data, code and seed is not trained again: its stored result is returned. An
+    interrupted one is gone on from.
+
+    Args:
+        model: Name as in `--model=`, or a class.
+        dataset: Name of the data set.
+        config_file_list: Settings files, the last one strongest.
+        config_dict: Settings of the caller.
+        command_line: Settings parsed from the command line; the strongest.
+        saved: Write a run directory under `checkpoint_dir`. False keeps everything in memory.
+        overwrite: Train anew whatever is there.
+
+    Returns:
+        best_valid_score, valid_score_bigger, best_valid_result, test_result (unrounded, under `mask_history`), and
+        test_result_masked, test_result_unmasked, model, dataset, seed, epoch (the best one), n_epochs, seconds,
+        run_directory, reused.
+
+    Raises:
+        RecBolePrismError: For everything a user can do something about.
+    """
+    with RunLog() as log:
+        config = Config(model, dataset, config_file_list, config_dict, command_line)
+        with _torch_threads(config["n_threads"]):
+            return _run(config, log, saved, overwrite)
+
+
+def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str, Any]:
+    seed_everything(config["seed"], config["reproducibility"])
+    for key, (value, origin) in config.changes().items():
+        logger.info("%s: %s (%s)", key, value, origin)
+    data = create_dataset(config)
+    check_topk(config, data.item_num - 1)
+    loaders = data_preparation(config, data)
+    info = loaders[0].info
+    logger.info(
+        "%s: %d users, %d items, %d events; rows: %d train, %d valid, %d test",
+        *(info.name, info.n_users - 1, info.n_items - 1, info.n_interactions),
+        *(info.n_train_rows, info.n_valid_rows, info.n_test_rows),
+    )
+    if not saved:
+        return result_of(config, _train_and_test(config, loaders, None), None, reused=False)
+    directory = _open_directory(config, info, overwrite)
+    if directory.is_complete:
+        logger.info("this run is complete already; its stored result is reused (overwrite trains it again)")
+        return result_of(config, read_json(directory.path / "metrics.json"), directory.path, reused=True)
+    log.write_to(directory.path)
+    with failure_marked(directory):
+        metrics = _train_and_test(config, loaders, directory)
+        log.close_file()
+        directory.complete()
+    return result_of(config, metrics, directory.path, reused=False)
+
+
+def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Optional[RunDirectory]) -> dict[str, Any]:
+    """Build, train and test a model; fills the run directory, if there is one, and returns the contents of metrics.json."""
+    train, valid, test = loaders
+    seed_everything(config["seed"], config["reproducibility"])  # again: weights do not depend on how data was read
+    # RecBole's own classes on RecBole's own data path get its data set; all others must do with its description
+    source = train._dataset if config.model_entry.origin == "stock" else train.info
+    model = config.model_class(config, source).to(config["device"])
+    logger.info(
+        "%s: %s parameters, on %s", config.model_entry.display_name, f"{n_parameters(model):,}", config["device"]
+    )
+    if directory is not None:
+        write_description(directory, config, model, test.dataset)
+    trainer = Trainer(config, model, directory)
+    trainer.fit(train, valid, show_progress=config["show_progress"])
+    trainer.load_best_weights()
+    ranks, seconds = {}, {}
+    for split, loader in (("valid", valid), ("test", test)):
+        clock = time.perf_counter()
+        ranks[split] = trainer.rank(loader, n_top=MAX_LIST_LENGTH, show_progress=config["show_progress"])
+        seconds[split] = time.perf_counter() - clock
+    metrics = summarise(config, trainer, ranks, {"valid": valid.dataset, "test": test.dataset}, seconds)
+    _log_result(config, metrics)
+    if directory is not None:
+        directory.write_ranks(ranks)
+        directory.write_json("metrics.json", metrics)
+        directory.write_json("environment.json", environment(config, model, _code_version(config)))
+    return metrics
+
+
+def _open_directory(config: Config, info: DatasetInfo, overwrite: bool) -> RunDirectory:
+    identity = compute_identity(config.identity_values(), info.fingerprint, _code_version(config))
+    name, seed = config.model_entry.name, config["seed"]
+    directory = RunDirectory.open(config["checkpoint_dir"], config["dataset"], name, identity, seed, overwrite)
+    logger.info("run directory: %s", directory.path)
+    return directory
+
+
+def _code_version(config: Config) -> str:
+    """Hash of the sources a result depends on; the file of a model from outside is one of them."""
+    file = None
+    if config.model_entry.origin in ("user", "entry_point"):
+        file = inspect.getsourcefile(config.model_class)
+    return code_version((Path(file),) if file else ())
+
+
+def _log_result(config: Config, metrics: Mapping[str, Any]) -> None:
+    test = metrics["splits"]["test"]
+    for name in ("masked", "unmasked"):
+        numbers = ", ".join(f"{key} {value:.{config['metric_decimal_place']}f}" for key, value in test[name].items())
+        logger.info("test, seen items %s: %s", "removed" if name == "masked" else "left in", numbers or "no rows")
+    if test["n_targets_in_history"]:
+        logger.info(
+            "%d of %d test targets are in their user's own history: misses where seen items are removed",
+            *(test["n_targets_in_history"], test["n_rows"]),
+        )
+
+
+@contextmanager
+def _torch_threads(n_threads: Optional[int]) -> Iterator[None]:
+    """Use so many torch threads inside; None leaves them as they are."""
+    before = torch.get_num_threads()
+    if n_threads is not None:
+        torch.set_num_threads(n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained model with what is needed to use it; no data file is read.
+
+    Attributes:
+        model: In evaluation mode, with its best weights.
+        config: The settings it was trained with, on the device asked for.
+        info: Counts and field names of its data set.
+        item_tokens: Raw item ids by index; index 0 is padding.
+        item_ids: Index of each raw item id, without padding.
+        run: All files of the run, read when first asked for: ranks, histories, user vocabulary, ...
+    """
+
+    model: nn.Module
+    config: Config
+    info: DatasetInfo
+    item_tokens: list[str]
+    item_ids: dict[str, int]
+    run: RunArtifact
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """metrics.json."""
+        return self.run.metrics
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One record per epoch."""
+        return self.run.history
+
+
+def load(path: Union[str, Path], device: str = "auto") -> LoadedModel:
+    """Build the model of a complete run, anywhere and without its data; it scores as it did when it was tested.
+
+    Args:
+        path: The run directory.
+        device: auto, cpu, cuda or cuda:N, whatever the model was trained on.
+
+    Raises:
+        RunDirectoryError: The run is not complete, or a file of it is damaged.
+        ModelError: The class of a model from outside this package cannot be imported.
+    """
+    artifact = read_run(path)
+    config = Config(config_dict={**artifact.config, "device": device}, require_data=False)
+    if config["transform"] is not None:
+        construct_transform(config)  # writes names into the config that the model reads
+    info = DatasetInfo.from_dict(artifact.dataset)
+    model = registry.load_class(config.model_entry)(config, info).to(config["device"])
+    model.load_state_dict(artifact.weights(config["device"]))
+    model.eval()
+    tokens = list(artifact.vocabulary.item_tokens)
+    ids = {token: index for index, token in enumerate(tokens) if index > 0}
+    return LoadedModel(model, config, info, tokens, ids, artifact)

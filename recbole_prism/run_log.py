@@ -1,0 +1,59 @@
+"""The log of one run: shown where nobody else shows it, and written into the run's own directory."""
+
+from __future__ import annotations
+
+import logging
+from logging.handlers import MemoryHandler
+from pathlib import Path
+from types import TracebackType
+from typing import Optional
+
+from recbole_prism.progress import ConsoleHandler
+
+LOG_FILE = "run.log"
+_FILE_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+logger = logging.getLogger("recbole_prism")
+
+
+class RunLog:
+    """A context manager around one run; afterwards the logger is as it was before.
+
+    Records go to standard error if neither this package's logger nor the root logger has a handler, and into a file from
+    `write_to` on, those from before included.
+    """
+
+    def __enter__(self) -> "RunLog":
+        self._level = logger.level
+        self._waiting = MemoryHandler(capacity=1_000_000, flushLevel=logging.CRITICAL + 1)
+        self._file: Optional[logging.Handler] = None
+        self._console = None if logger.handlers or logging.getLogger().handlers else ConsoleHandler()
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+        for handler in filter(None, (self._waiting, self._console)):
+            logger.addHandler(handler)
+        return self
+
+    def write_to(self, directory: Path) -> None:
+        """Write this run's records into a directory, after those of earlier attempts at the same run."""
+        self._file = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")
+        self._file.setFormatter(logging.Formatter(_FILE_FORMAT))
+        for record in self._waiting.buffer:
+            self._file.handle(record)
+        logger.removeHandler(self._waiting)
+        logger.addHandler(self._file)
+
+    def close_file(self) -> None:
+        """Stop writing: the directory is about to be declared complete."""
+        if self._file is not None:
+            logger.removeHandler(self._file)
+            self._file.close()
+            self._file = None
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]
+    ) -> None:
+        self.close_file()
+        for handler in filter(None, (self._waiting, self._console)):
+            logger.removeHandler(handler)
+        logger.setLevel(self._level)

@@ -1,0 +1,260 @@
+"""`run` and `load`: from settings to a result, and from a run directory back to a model."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import recbole_prism
+from recbole_prism.config import Config
+from recbole_prism.data.preparation import create_dataset, data_preparation
+from recbole_prism.errors import ConfigError, NonFiniteError, RunDirectoryError
+from recbole_prism.evaluation.metrics import compute_metrics
+from recbole_prism.evaluation.ranking import rank_rows
+from recbole_prism.quick_start import load, run
+from recbole_prism.run_directory import read_run
+from tests import toy
+
+MODELS = ("PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "Caser", "recbole:SASRec", "tests.user_model:LastItem")
+
+
+def settings(data: Path, runs: Path, **changes: Any) -> dict[str, Any]:
+    values = {"data_path": str(data), "checkpoint_dir": str(runs), "epochs": 2, "device": "cpu", "show_progress": False}
+    return {**values, **changes}
+
+
+def train(data: Path, runs: Path, model: str = "GRU4Rec", dataset: str = "cyclic", **changes: Any) -> dict[str, Any]:
+    return run(model, dataset, config_dict=settings(data, runs, **changes))
+
+
+def measured(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a result that no clock and no place has a say in."""
+    return {key: result[key] for key in result if key not in ("seconds", "run_directory", "reused")}
+
+
+@pytest.fixture(scope="module")
+def finished(toy_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The result of one complete run; its directory is only read."""
+    return train(toy_path, tmp_path_factory.mktemp("finished"))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_kind_of_model_trains_and_scores_the_same_when_loaded(toy_path: Path, tmp_path: Path, model: str) -> None:
+    result = train(toy_path, tmp_path, model, epochs=1)
+    loaded = load(result["run_directory"], "cpu")
+    config = Config(model, "cyclic", config_dict=settings(toy_path, tmp_path, epochs=1))
+    _, valid, test = data_preparation(config, create_dataset(config))
+    for split, loader in (("valid", valid), ("test", test)):
+        again = rank_rows(
+            loaded.model, loader, n_items=41, mask_history=True, memory_gb=1.0, device="cpu", n_top=20
+        ).to_arrays()
+        for name, array in loaded.run.ranks(split).to_arrays().items():
+            np.testing.assert_array_equal(array, again[name], err_msg=f"{split} {name}")
+
+
+def test_result_is_what_the_stored_ranks_give(finished: dict[str, Any]) -> None:
+    stored = read_run(finished["run_directory"])
+    for split, expected in (("valid", finished["best_valid_result"]), ("test", finished["test_result"])):
+        again = compute_metrics(
+            stored.ranks(split), ["Hit", "NDCG"], [5, 10, 20], mask_history=True, item_counts_train=None, n_items=41
+        )
+        assert again == expected == stored.metrics["splits"][split]["masked"]
+    other = compute_metrics(
+        stored.ranks("test"), ["Hit", "NDCG"], [5, 10, 20], mask_history=False, item_counts_train=None, n_items=41
+    )
+    assert other == finished["test_result_unmasked"] != finished["test_result"] == finished["test_result_masked"]
+    assert finished["best_valid_score"] == finished["best_valid_result"]["ndcg@20"]
+    assert finished["best_valid_score"] == max(record["valid"]["ndcg@20"] for record in stored.history)
+    assert finished["valid_score_bigger"] is True and finished["n_epochs"] == len(stored.history) == 2
+
+
+def test_run_directory_tells_everything_about_the_run(finished: dict[str, Any], toy_path: Path) -> None:
+    stored = read_run(finished["run_directory"])
+    assert stored.path.parent.name == "cyclic" and stored.path.name.startswith("GRU4Rec-")
+    assert stored.path.name.endswith("-s2020")
+    assert stored.config["learning_rate"] == 0.001 and stored.config["epochs"] == 2
+    assert stored.metrics["protocol"]["mask_history"] is True and stored.metrics["protocol"]["n_candidates"] == 40
+    assert stored.metrics["splits"]["test"]["n_rows"] == 60 and stored.metrics["splits"]["test"]["seconds"] > 0
+    assert stored.environment["seed"] == 2020 and stored.environment["peak_memory_mb"] > 50
+    weights = stored.weights()
+    assert stored.environment["n_parameters"] == sum(tensor.numel() for tensor in weights.values())
+    assert stored.dataset["n_items"] == 41 and stored.dataset["n_users"] == 61
+    assert len(stored.vocabulary.item_tokens) == 41 and stored.vocabulary.item_counts_all.sum() == len(toy.cyclic())
+    origin = json.loads((stored.path / "origin.json").read_text())["origin"]
+    assert origin["epochs"] == "dict" and origin["hidden_size"] == "model GRU4Rec.yaml"
+
+
+def test_stored_histories_are_the_users_events_in_order(finished: dict[str, Any]) -> None:
+    stored = read_run(finished["run_directory"])
+    items, offsets = stored.histories
+    vocabulary = stored.vocabulary
+    expected: dict[str, list[str]] = {}
+    for user, item, _ in sorted(toy.cyclic(), key=lambda event: event[2]):
+        expected.setdefault(user, []).append(item)
+    for index, user in enumerate(vocabulary.user_tokens[1:], start=1):
+        told = [vocabulary.item_tokens[item] for item in items[offsets[index] : offsets[index + 1]]]
+        assert told == expected[user]
+    assert offsets[1] == 0 and offsets[-1] == len(items)
+
+
+def test_complete_run_is_reused_and_overwrite_gives_the_same_numbers(toy_path: Path, tmp_path: Path) -> None:
+    first = train(toy_path, tmp_path)
+    path = Path(first["run_directory"])
+    before = {file.name: file.stat().st_mtime_ns for file in path.iterdir()}
+    again = train(toy_path, tmp_path)
+    assert (first["reused"], again["reused"]) == (False, True)
+    assert {**first, "reused": True} == again
+    assert {file.name: file.stat().st_mtime_ns for file in path.iterdir()} == before
+    anew = run("GRU4Rec", "cyclic", config_dict=settings(toy_path, tmp_path), overwrite=True)
+    assert anew["reused"] is False and measured(anew) == measured(first)
+    assert (path / "history.jsonl").stat().st_mtime_ns != before["history.jsonl"]
+
+
+def test_other_process_other_folder_same_numbers(toy_path: Path, tmp_path: Path, finished: dict[str, Any]) -> None:
+    values = settings(toy_path, tmp_path / "runs")
+    code = f"import json, recbole_prism; print(json.dumps(recbole_prism.run('GRU4Rec', 'cyclic', config_dict={values!r})))"
+    result = json.loads(in_process(code, tmp_path))
+    assert measured(result) == measured(finished)
+    stored, other = read_run(finished["run_directory"]), read_run(result["run_directory"])
+    assert [record["loss"] for record in stored.history] == [record["loss"] for record in other.history]
+    for name, tensor in stored.weights().items():
+        assert torch.equal(tensor, other.weights()[name])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["runs"]  # nothing lands in the working directory
+
+
+def in_process(code: str, folder: Path) -> str:
+    """Standard output of Python code that runs in a folder of its own, on one thread."""
+    checkout = str(Path(recbole_prism.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": checkout, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_loads_elsewhere_without_the_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    toy.write_all(data)
+    result = train(data, tmp_path / "runs", "SASRec", "tok", topk=[5], valid_metric="NDCG@5")
+    here = load(result["run_directory"], "cpu")
+    moved = tmp_path / "elsewhere" / "my model"
+    shutil.copytree(result["run_directory"], moved)
+    shutil.rmtree(data)
+    shutil.rmtree(tmp_path / "runs")
+    history = [here.item_ids[token] for token in ("007", "item 3", "日本語")]
+    code = f"""
+import json, torch, recbole_prism
+from recbole.data.interaction import Interaction
+loaded = recbole_prism.load({str(moved)!r}, device="cpu")
+history = [loaded.item_ids[token] for token in ("007", "item 3", "\\u65e5\\u672c\\u8a9e")]
+batch = Interaction({{"item_id_list": torch.tensor([history]), "item_length": torch.tensor([3])}})
+with torch.no_grad():
+    print(json.dumps([loaded.item_tokens, loaded.model.training, loaded.model.full_sort_predict(batch).tolist()]))
+"""
+    tokens, training, scores = json.loads(in_process(code, tmp_path))
+    assert sorted(tokens[1:]) == sorted(toy.TOKENS) and tokens[0] == "[PAD]" and training is False
+    batch = {"item_id_list": torch.tensor([history]), "item_length": torch.tensor([3])}
+    with torch.no_grad():
+        assert here.model.full_sort_predict(batch).tolist() == scores
+    moved_here = load(moved, "cpu")
+    assert moved_here.metrics["splits"]["test"]["n_rows"] == 3 and len(moved_here.history) == 2
+    assert here.info.n_items == 11 and here.config["hidden_size"] == 64
+
+
+def test_damaged_or_unfinished_directory_is_refused(finished: dict[str, Any], tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished["run_directory"], copy)
+    (copy / "model.json").write_text("{}")
+    with pytest.raises(RunDirectoryError, match="model.json"):
+        load(copy, "cpu")
+    (copy / "manifest.json").unlink()
+    with pytest.raises(RunDirectoryError, match="no complete run"):
+        load(copy, "cpu")
+
+
+def test_without_saving_nothing_is_written_and_the_numbers_are_the_same(
+    toy_path: Path, tmp_path: Path, finished: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("GRU4Rec", "cyclic", config_dict=settings(toy_path, tmp_path / "runs"), saved=False)
+    assert measured(result) == measured(finished) and result["run_directory"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_run_of_a_process_has_its_own_log_and_leaves_the_logger_alone(toy_path: Path, tmp_path: Path) -> None:
+    logger = logging.getLogger("recbole_prism")
+    before = (list(logger.handlers), logger.level)
+    paths = [Path(train(toy_path, tmp_path, epochs=1, seed=seed)["run_directory"]) for seed in (1, 2)]
+    assert (list(logger.handlers), logger.level) == before
+    for seed, path in zip((1, 2), paths):
+        text = (path / "run.log").read_text()
+        assert f"seed: {seed} (dict)" in text and text.count("epoch 0 |") == 1 and "test, seen items removed" in text
+
+
+def test_seeds_and_settings_have_directories_of_their_own(toy_path: Path, tmp_path: Path) -> None:
+    results = [
+        train(toy_path, tmp_path, epochs=1),
+        train(toy_path, tmp_path, epochs=1, seed=3),
+        train(toy_path, tmp_path, epochs=1, learning_rate=0.01),
+    ]
+    assert len({result["run_directory"] for result in results}) == 3
+    assert len({result["best_valid_score"] for result in results}) == 3
+    same = train(toy_path, tmp_path, epochs=1, show_progress=True, n_threads=1, eval_memory_gb=1.0)
+    assert same["reused"] and same["run_directory"] == results[0]["run_directory"]
+
+
+def test_targets_that_repeat_the_history_are_counted(toy_path: Path, tmp_path: Path) -> None:
+    result = train(toy_path, tmp_path, dataset="repeats", topk=[5], valid_metric="NDCG@5", epochs=1)
+    events: dict[str, list[str]] = {}
+    for user, item, _ in toy.repeats():
+        events.setdefault(user, []).append(item)
+    repeated = sum(items[-1] in items[:-1] for items in events.values() if len(items) >= 3)
+    test = read_run(result["run_directory"]).metrics["splits"]["test"]
+    assert test["n_targets_in_history"] == repeated > 0
+    assert test["masked"]["hit@5"] <= 1 - repeated / test["n_rows"]
+
+
+def test_protocol_follows_mask_history(toy_path: Path, tmp_path: Path) -> None:
+    result = train(toy_path, tmp_path, mask_history=False)
+    assert result["test_result"] == result["test_result_unmasked"] != result["test_result_masked"]
+    assert result["best_valid_score"] == result["best_valid_result"]["ndcg@20"]
+
+
+def test_without_validation_rows_the_last_epoch_is_tested(toy_path: Path, tmp_path: Path) -> None:
+    result = train(toy_path, tmp_path, eval_args={"split": {"LS": "test_only"}})
+    assert result["best_valid_score"] is None and result["best_valid_result"] == {}
+    assert result["epoch"] == 1 and result["test_result"]["hit@20"] > 0
+    assert "no validation rows" in (Path(result["run_directory"]) / "run.log").read_text()
+
+
+def test_topk_above_the_items_is_refused_before_training(toy_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="41"):
+        train(toy_path, tmp_path, topk=[41], valid_metric="NDCG@41")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_diverged_run_says_so_in_its_directory(toy_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match="loss part 'loss' is inf in epoch 1, batch 1"):
+        train(toy_path, tmp_path, "tests.user_model:LastItem", explode_at=5)  # three batches per epoch
+    status = json.loads(next(tmp_path.rglob("status.json")).read_text())
+    assert status["state"] == "failed" and "NonFiniteError: loss part 'loss' is inf" in status["reason"]
+    failure = json.loads(next(tmp_path.rglob("failure.json")).read_text())
+    assert (failure["epoch"], failure["batch"], len(failure["row_ids"])) == (1, 1, 256)
+
+
+def test_threads_are_put_back(toy_path: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    train(toy_path, tmp_path, n_threads=2, epochs=1)
+    assert torch.get_num_threads() == before

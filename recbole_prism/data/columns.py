@@ -48,7 +48,7 @@ class TimeColumn:
     """Turns one time column, chunk by chunk, into seconds (or the plain numbers it holds).
 
     Numbers are divided by the unit; text that is not a number must be ISO 8601 (a time without zone is taken as UTC).
-    The first rows decide which of the two the column holds.
+    The first row decides which of the two the column holds.
 
     Args:
         unit: Unit of numeric times: "s" (kept as they are), "ms", "us" or "ns".
@@ -76,14 +76,14 @@ class TimeColumn:
         if pd.api.types.is_datetime64_any_dtype(values.dtype):
             return self._from_dates(values, values, first_row)
         if self._is_number is None:
-            self._is_number = bool(pd.to_numeric(values.head(100), errors="coerce").notna().any())
+            self._is_number = bool(pd.to_numeric(values.head(1), errors="coerce").notna().all())
         if self._is_number:
             return self._from_numbers(values, first_row)
         return self._from_dates(pd.to_datetime(values, utc=True, errors="coerce", **_ISO), values, first_row)
 
     def _from_numbers(self, values: "pd.Series[object]", first_row: int) -> "np.ndarray":
         numbers = pd.to_numeric(values, errors="coerce").to_numpy()
-        if self._unit == "s" and len(numbers) and np.nanmax(np.abs(numbers)) > _EXACT:
+        if self._unit == "s" and (np.isfinite(numbers) & (np.abs(numbers) > _EXACT)).any():
             raise DataError(
                 f"the times in column {values.name!r} are too large to be kept exactly",
                 "state their unit, e.g. --time_unit ns",

@@ -252,7 +252,7 @@ class RunDirectory:
         """Make the directory with its status in it in one step, so that of two processes one gets it."""
         draft = RunDirectory(self.path.with_name(f".{self.path.name}.{os.getpid()}.new"))
         try:
-            draft.path.mkdir(parents=True)
+            draft.path.mkdir(parents=True, exist_ok=True)  # left by a killed process of the same number
             draft._write_status("running")
             os.rename(draft.path, self.path)
         except OSError as error:

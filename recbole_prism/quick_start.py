@@ -95,7 +95,7 @@ def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str,
 
 
 def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Optional[RunDirectory]) -> dict[str, Any]:
-    """Build, train and test a model; fills the run directory, if there is one, and returns the contents of metrics.json."""
+    """Build, train and test a model, fill the run directory, and return the contents of metrics.json."""
     train, valid, test = loaders
     seed_everything(config["seed"], config["reproducibility"])  # again: weights do not depend on how data was read
     # RecBole's own classes on RecBole's own data path get its data set; all others must do with its description

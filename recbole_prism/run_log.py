@@ -19,8 +19,8 @@ logger = logging.getLogger("recbole_prism")
 class RunLog:
     """A context manager around one run; afterwards the logger is as it was before.
 
-    Records go to standard error if neither this package's logger nor the root logger has a handler, and into a file from
-    `write_to` on, those from before included.
+    Records go to standard error if neither this package's logger nor the root logger has a handler, and into a file
+    from `write_to` on, those from before included.
     """
 
     def __enter__(self) -> "RunLog":

@@ -30,8 +30,14 @@ MODELS = ("PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "Caser", "recbole:SA
 
 
 def settings(data: Path, runs: Path, **changes: Any) -> dict[str, Any]:
-    values = {"data_path": str(data), "checkpoint_dir": str(runs), "epochs": 2, "device": "cpu", "show_progress": False}
-    return {**values, **changes}
+    return {
+        "data_path": str(data),
+        "checkpoint_dir": str(runs),
+        "device": "cpu",
+        "epochs": 2,
+        "MAX_ITEM_LIST_LENGTH": 12,
+        **changes,
+    }
 
 
 def train(data: Path, runs: Path, model: str = "GRU4Rec", dataset: str = "cyclic", **changes: Any) -> dict[str, Any]:
@@ -123,7 +129,9 @@ def test_complete_run_is_reused_and_overwrite_gives_the_same_numbers(toy_path: P
 
 def test_other_process_other_folder_same_numbers(toy_path: Path, tmp_path: Path, finished: dict[str, Any]) -> None:
     values = settings(toy_path, tmp_path / "runs")
-    code = f"import json, recbole_prism; print(json.dumps(recbole_prism.run('GRU4Rec', 'cyclic', config_dict={values!r})))"
+    code = (
+        f"import json, recbole_prism; print(json.dumps(recbole_prism.run('GRU4Rec', 'cyclic', config_dict={values!r})))"
+    )
     result = json.loads(in_process(code, tmp_path))
     assert measured(result) == measured(finished)
     stored, other = read_run(finished["run_directory"]), read_run(result["run_directory"])
@@ -254,7 +262,8 @@ def test_diverged_run_says_so_in_its_directory(toy_path: Path, tmp_path: Path) -
     assert (failure["epoch"], failure["batch"], len(failure["row_ids"])) == (1, 1, 256)
 
 
-def test_threads_are_put_back(toy_path: Path, tmp_path: Path) -> None:
+def test_threads_are_set_for_the_run_only(toy_path: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
-    train(toy_path, tmp_path, n_threads=2, epochs=1)
+    result = train(toy_path, tmp_path, "tests.user_model:LastItem", n_threads=before + 1, epochs=1)
+    assert read_run(result["run_directory"]).environment["threads"] == before + 1
     assert torch.get_num_threads() == before

@@ -157,8 +157,8 @@ class Trainer:
     def metrics(self, ranks: Ranks, dataset: Any, mask_history: bool) -> dict[str, float]:
         """The configured metrics of ranks, unrounded.
 
-        Metrics of the recommended lists are left out under the `mask_history` that the lists were not made with. A split
-        without rows has no metrics.
+        Metrics of the recommended lists are left out under the `mask_history` that the lists were not made with.
+        A split without rows has no metrics.
         """
         if len(ranks) == 0:
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, NamedTuple, Optional
@@ -14,7 +15,7 @@ from recbole.data.transform import construct_transform
 from recbole_prism.data.dataset import ROW_ID, SequentialDataset
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.same_target import SameTargetIndex, window_keys
-from recbole_prism.errors import ModelError
+from recbole_prism.errors import DataError, ModelError
 from recbole_prism.model.functional.random_hash import hash_seed, hash_uniform
 
 PARTNER = "partner"
@@ -85,13 +86,13 @@ class _Batches(torch.utils.data.Dataset):
 
 
 class _Keys:
-    """The sampler of a torch loader whose workers live on: yields the keys of the epoch that is set."""
+    """The sampler of a torch loader whose workers live on: yields the keys of the pass that is about to begin."""
 
-    def __init__(self, keys: Callable[[], Iterator[_Key]]) -> None:
-        self.keys = keys
+    def __init__(self) -> None:
+        self.keys: list[_Key] = []
 
     def __iter__(self) -> Iterator[_Key]:
-        return self.keys()
+        return iter(self.keys)
 
 
 def _unchanged(batch: Any) -> Any:
@@ -116,6 +117,7 @@ class _Loader:
         self.width: Optional[int] = dataset.max_item_list_len if config.properties.fixed_width or stock else None
         self.epoch = 0
         self._workers: Optional[torch.utils.data.DataLoader] = None
+        self._sampler = _Keys()
         # Constructing a transform writes the names of its fields into the config, where the model finds them.
         self.transform = construct_transform(config) if config["transform"] is not None else None
 
@@ -135,27 +137,31 @@ class _Loader:
     def _order(self) -> np.ndarray:
         return self.dataset.rows.row_id
 
-    def _keys(self) -> Iterator[_Key]:
+    def _next_keys(self) -> list[_Key]:
+        """Keys of one pass, which moves the loader on by an epoch."""
         epoch, order, size = self.epoch, self._order(), self.batch_size
         self.epoch += 1
-        return (_Key(epoch, number, order[number * size : (number + 1) * size]) for number in range(len(self)))
+        return [_Key(epoch, number, order[number * size : (number + 1) * size]) for number in range(len(self))]
 
     def _collate(self, key: _Key) -> Any:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
+        """One pass. With workers there is one pass at a time: a new one ends the one before."""
+        keys = self._next_keys()
         if not self.config["worker"]:
-            return (self._collate(key) for key in self._keys())
+            return map(self._collate, keys)
         if self._workers is None:
             self._workers = torch.utils.data.DataLoader(
-                _Batches(self._collate),
+                _Batches(copy.copy(self)._collate),  # of a copy: no reference cycle, so workers end with the loader
                 batch_size=None,
-                sampler=_Keys(self._keys),
+                sampler=self._sampler,
                 collate_fn=_unchanged,
                 num_workers=self.config["worker"],
                 persistent_workers=True,
                 generator=torch.Generator(),  # torch's base seed must not come from the global state
             )
+        self._sampler.keys = keys
         return iter(self._workers)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -192,6 +198,7 @@ class TrainDataLoader(_Loader):
 
     Raises:
         ModelError: If the model needs something this loader does not know.
+        DataError: If RecBole's masking cannot work on so few items.
     """
 
     def __init__(self, config: Any, dataset: SequentialDataset) -> None:
@@ -203,8 +210,18 @@ class TrainDataLoader(_Loader):
             raise ModelError(
                 f"{config['model']} needs {unknown} in a batch.", f"The loader offers {sorted(KNOWN_NEEDS)}."
             )
+        self._check_transform()
         self.partners = self._index_partners() if PARTNER in self.needs else None
         self._epoch_order = EpochOrder(len(dataset), self.seed)
+
+    def _check_transform(self) -> None:
+        longest = int((self.dataset.rows.end - self.dataset.rows.start).max())
+        if self.config["transform"] == "mask_itemseq" and longest >= self.dataset.item_num - 1:
+            raise DataError(
+                f"A history of {longest} items among {self.dataset.item_num - 1}: RecBole's masking looks for an item "
+                "outside of each history and would never end.",
+                "Set MAX_ITEM_LIST_LENGTH below the number of items.",
+            )
 
     def _index_partners(self) -> SameTargetIndex:
         rows = self.dataset.rows

@@ -17,6 +17,8 @@ from recbole_prism.errors import ConfigError, RecBolePrismError
 
 VERBS: Mapping[str, tuple[str, str]] = {  # verb -> (module:function of the arguments after the verb, what it does)
     "run": ("recbole_prism.cli:run_command", "train, evaluate and save one model"),
+    "prepare": ("recbole_prism.data_cli:prepare_main", "make a data set's atomic file from its raw file"),
+    "describe": ("recbole_prism.data_cli:describe_main", "print what a data set holds"),
     "doctor": (
         "recbole_prism.doctor:doctor_command",
         "print versions, devices, threads and what is missing for which feature",
@@ -136,19 +138,22 @@ def format_result(result: Mapping[str, Any]) -> str:
     Args:
         result: What `quick_start.run` returns.
     """
-    lines = ["", *_table(result["test_result"])]
-    if "test_result_unmasked" in result:
-        others = "  ".join(f"{_shown(name)} {value:.4f}" for name, value in result["test_result_unmasked"].items())
-        lines += ["", f"with seen items left in the ranking: {others}"]
-    if result.get("run_directory"):
-        lines += ["", f"saved in {result['run_directory']}"]
+    masked, unmasked = result["test_result_masked"], result["test_result_unmasked"]
+    main_is_masked = result["test_result"] == masked
+    main, other = ("removed", "left in") if main_is_masked else ("left in", "removed")
+    lines = ["", f"{result['model']} on {result['dataset']}, test rows, all items ranked, seen items {main}"]
+    lines += _table(result["test_result"])
+    others = (unmasked if main_is_masked else masked).items()
+    lines.append(f"seen items {other}: " + "  ".join(f"{_shown(name)} {value:.4f}" for name, value in others))
+    if result["run_directory"]:
+        lines.append(f"{'read from' if result['reused'] else 'saved in'} {result['run_directory']}")
     return "\n".join(lines)
 
 
 def _table(metrics: Mapping[str, float]) -> list[str]:
     names = list(dict.fromkeys(metric.split("@")[0] for metric in metrics))
     cutoffs = sorted({int(metric.split("@")[1]) for metric in metrics})
-    lines = ["test".ljust(20) + "".join(f"@{k}".rjust(9) for k in cutoffs)]
+    lines = [" " * 20 + "".join(f"@{k}".rjust(9) for k in cutoffs)]
     for name in names:
         cells = [metrics.get(f"{name}@{k}") for k in cutoffs]
         lines.append(_shown(name).ljust(20) + "".join(("" if c is None else f"{c:.4f}").rjust(9) for c in cells))

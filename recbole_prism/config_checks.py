@@ -126,6 +126,8 @@ def check_dataset(values: Mapping[str, Any], properties: Path) -> None:
     present = {"ml-100k"} | {path.name for path in root.glob("*") if (path / f"{path.name}.inter").is_file()}
     described = {path.stem for path in (properties / "dataset").glob("*.yaml")}
     cure = f"put it there, or set data_path (now {root}) to the folder that holds {name}/"
+    if name in described:
+        cure = f"`recbole-prism prepare {name}` makes it; or {cure}"
     if folder.is_dir() or name in described:
         raise DataError(f"the data set {name} needs the atomic file {folder / missing[0]}", cure)
     guess = nearest(name, present | described)

@@ -17,7 +17,17 @@ from recbole_prism.errors import ConfigError
 from recbole_prism.registry import list_models
 
 ROOT = Path(__file__).parent.parent
-RESULT = {"test_result": {"hit@5": 0.05, "hit@10": 0.1, "ndcg@5": 0.02345, "ndcg@10": 0.04}, "run_directory": "saved/x"}
+MASKED = {"hit@5": 0.05, "hit@10": 0.1, "ndcg@5": 0.02345, "ndcg@10": 0.04}
+UNMASKED = {"hit@5": 0.03125}
+RESULT = {
+    "test_result": MASKED,
+    "test_result_masked": MASKED,
+    "test_result_unmasked": UNMASKED,
+    "model": "PRISM",
+    "dataset": "toys",
+    "run_directory": "saved/x",
+    "reused": False,
+}
 
 
 class FakeRun:
@@ -123,14 +133,17 @@ def test_errors_for_users_have_no_traceback(
         cli.main(["run", "--model=PRISM"])
 
 
-def test_result_table() -> None:
-    text = cli.format_result({**RESULT, "test_result_unmasked": {"ndcg@10": 0.03125}})
-    assert text.splitlines()[1:4] == [
-        "test                       @5      @10",
+def test_result_table_shows_what_stops_training_first_and_the_other_protocol_too() -> None:
+    assert cli.format_result(RESULT).splitlines()[1:] == [
+        "PRISM on toys, test rows, all items ranked, seen items removed",
+        "                           @5      @10",
         "Hit                    0.0500   0.1000",
         "NDCG                   0.0234   0.0400",
+        "seen items left in: Hit@5 0.0312",
+        "saved in saved/x",
     ]
-    assert "seen items left in the ranking: NDCG@10 0.0312" in text
+    text = cli.format_result({**RESULT, "test_result": UNMASKED, "run_directory": None})
+    assert "seen items left in\n" in text and "seen items removed: Hit@5 0.0500" in text and "saved" not in text
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,6 +177,11 @@ def test_doctor_knows_the_extras_of_setup_py() -> None:
     assert [key.value for key in extras.keys if isinstance(key, ast.Constant)] == list(doctor.EXTRAS)
 
 
+def front_door(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-W", "ignore", str(ROOT / "run_recbole_prism.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -172,7 +190,20 @@ def test_doctor_knows_the_extras_of_setup_py() -> None:
     ],
 )
 def test_front_door_refuses_in_two_lines(arguments: list[str], words: str) -> None:
-    command = [sys.executable, "-W", "ignore", str(ROOT / "run_recbole_prism.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = front_door(*arguments)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 2
+
+
+def test_front_door_trains_reports_and_reuses(tmp_path: Path) -> None:
+    (tmp_path / "toys").mkdir()
+    events = [f"u{user}\ti{(user + step) % 12}\t{step}" for user in range(8) for step in range(6)]
+    lines = ["user_id:token\titem_id:token\ttimestamp:float", *events]
+    (tmp_path / "toys" / "toys.inter").write_text("\n".join(lines), encoding="utf-8")
+    arguments = ["--model=PRISM", "--dataset", "toys", f"--data_path={tmp_path}", f"--checkpoint_dir={tmp_path}/saved"]
+    arguments += ["--epochs=1", "--hidden_size=8", "--topk=[5,10]", "--valid_metric=NDCG@10", "--device=cpu"]
+    first = front_door(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert "PRISM on toys" in first.stdout and f"saved in {tmp_path}/saved/toys/PRISM-" in first.stdout
+    second = front_door(*arguments)
+    assert "read from" in second.stdout and first.stdout.splitlines()[:-1] == second.stdout.splitlines()[:-1]

@@ -97,6 +97,13 @@ def test_model_and_dataset_alone_are_enough(model: str) -> None:  # C9
     }
 
 
+@pytest.mark.parametrize("path", sorted((properties_folder() / "dataset").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_data_set_file_is_valid(path: Path) -> None:
+    config = Config("PRISM", path.stem, require_data=False)
+    assert "source" not in config and "source" not in config.resolved()
+    assert set(load_yaml(path)) <= {"source", *config.resolved()}
+
+
 def test_common_protocol_of_the_transformers() -> None:
     for model in ("SASRec", "PRISM"):
         config = make(model)
@@ -277,6 +284,8 @@ def test_unknown_dataset(tmp_path: Path) -> None:
     assert make(dataset="toy-one", data_path=str(tmp_path))["data_path"] == str(tmp_path / "toy-one")
     assert "did you mean toy-one?" in message(DataError, dataset="toy_on", data_path=str(tmp_path))
     assert "empty.inter" in message(DataError, dataset="empty", data_path=str(tmp_path))
+    assert "recbole-prism prepare amazon-toys" in message(DataError, dataset="amazon-toys", data_path=str(tmp_path))
+    assert "did you mean amazon-toys?" in message(DataError, dataset="amazon-toy", data_path=str(tmp_path))
     Config("PRISM", "toy_on", require_data=False)
 
 

@@ -24,7 +24,7 @@ FLOORS = (
     ("evaluation",),
     ("run_directory", "run_artifact", "run_files", "run_identity"),
     ("trainer",),
-    ("quick_start",),
+    ("quick_start", "run_log", "run_outputs"),
     ("run_store",),
     ("serving", "diagnostics", "tuning"),
     ("experiments",),

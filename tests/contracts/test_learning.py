@@ -1,0 +1,50 @@
+"""Every neural model learns the cycle: each item is always followed by the same next one.
+
+Users' walks are shorter than the cycle, so the answer is never among the removed history items.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recbole_prism.registry import list_models
+from recbole_prism.trainer.trainer import Trainer
+from tests.contracts.conftest import make_case
+
+# Training ends soon after validation is perfect: nothing can be strictly better then.
+SETTINGS = {
+    "epochs": 40, "learning_rate": 0.01, "hidden_size": 32, "inner_size": 64, "metrics": ["Hit", "NDCG"],
+    "topk": [1, 20], "valid_metric": "Hit@1", "stopping_step": 3, "initializer_range": 0.02, "embedding_size": 32,
+}  # fmt: skip
+# Stock BERT4Rec never trains on a row's target and drops the oldest item of a history, so it needs short ones and time.
+OWN: dict[str, dict[str, Any]] = {
+    "BERT4Rec": {"MAX_ITEM_LIST_LENGTH": 8, "learning_rate": 0.005, "mask_ratio": 0.3, "stopping_step": 15},
+    "Caser": {"MAX_ITEM_LIST_LENGTH": 6, "train_batch_size": 64},
+}
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_learns_the_cycle(toy_path: Path, name: str) -> None:
+    known = make_case(toy_path, name).config
+    settings = {key: value for key, value in {**SETTINGS, **OWN.get(name, {})}.items() if key in known}
+    case = make_case(toy_path, name, **settings)
+    trainer = Trainer(case.config, case.model)
+    trainer.fit(case.train, case.valid, verbose=False)
+    assert trainer.evaluate(case.test)["hit@1"] > 0.95
+
+
+def test_popularity_cannot(toy_path: Path) -> None:
+    case = make_case(toy_path, "SASRec", metrics=["Hit", "NDCG"], topk=[1, 20])
+    counts = torch.as_tensor(case.train.dataset.item_counts_train, dtype=torch.float32)
+
+    class Popularity(torch.nn.Module):
+        def full_sort_predict(self, interaction: Any) -> torch.Tensor:
+            return counts.expand(len(interaction), -1)
+
+    trainer = Trainer(case.config, case.model)
+    trainer.model = Popularity()
+    assert trainer.evaluate(case.test, load_best_model=False)["hit@1"] < 0.2

@@ -1,7 +1,7 @@
 """The only patches this package makes, applied before anything else of it is imported.
 
-Each answers one line of RecBole 1.2 that fails or misbehaves on a current stack; none edits RecBole's files, and a process
-that does not import `recbole_prism` is untouched. tests/test_compat.py fails for a shim that is no longer needed.
+Each answers one line of RecBole 1.2 that fails or misbehaves on a current stack; none edits RecBole's files, and a
+process that does not import `recbole_prism` is untouched. tests/test_compat.py fails for a shim no longer needed.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def restore_numpy_names() -> None:
 
 
 def import_recbole_models() -> None:
-    """recbole/model/sequential_recommender/sine.py:25 switches autograd anomaly detection on for the whole process (1.7x slower).
+    """recbole/model/sequential_recommender/sine.py:25 switches autograd anomaly detection on for the whole process.
 
-    The setting found before the import is put back, so a user who wants detection keeps it.
+    Steps are then 1.7x slower. The setting found before the import is put back; a user who wants detection keeps it.
     """
     import torch
 

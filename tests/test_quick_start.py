@@ -267,3 +267,28 @@ def test_threads_are_set_for_the_run_only(toy_path: Path, tmp_path: Path) -> Non
     result = train(toy_path, tmp_path, "tests.user_model:LastItem", n_threads=before + 1, epochs=1)
     assert read_run(result["run_directory"]).environment["threads"] == before + 1
     assert torch.get_num_threads() == before
+
+
+def test_pre_split_files_train_and_keep_each_users_last_row(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "split"
+    folder.mkdir(parents=True)
+    rows = {
+        "train": [("u1", "a b", "c"), ("u2", "b", "c"), ("u2", "b c", "d"), ("u3", "d", "a")],
+        "valid": [("u1", "a b c", "d")],
+        "test": [("u1", "a b c d", "a"), ("u2", "b c d", "a")],
+    }
+    for part, lines in rows.items():
+        text = "user_id:token\titem_id_list:token_seq\titem_id:token\n"
+        text += "".join(f"{user}\t{history}\t{target}\n" for user, history, target in lines)
+        (folder / f"split.{part}.inter").write_text(text)
+    columns = {"load_col": {"inter": ["user_id", "item_id_list", "item_id"]}, "topk": [2], "valid_metric": "NDCG@2"}
+    files = {"benchmark_filename": ["train", "valid", "test"]}
+    result = train(tmp_path / "data", tmp_path / "runs", dataset="split", **columns, **files)
+    stored = read_run(result["run_directory"])
+    items, offsets = stored.histories
+    told = {
+        user: " ".join(stored.vocabulary.item_tokens[item] for item in items[offsets[index] : offsets[index + 1]])
+        for index, user in enumerate(stored.vocabulary.user_tokens)
+    }
+    assert told == {"[PAD]": "", "u1": "a b c d a", "u2": "b c d a", "u3": "d a"}
+    assert stored.metrics["splits"]["test"]["n_targets_in_history"] == 1  # u1 meets a again

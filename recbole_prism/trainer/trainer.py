@@ -235,7 +235,7 @@ class Trainer:
                 n_rows += len(interaction)
                 if self._directory is not None:
                     self._directory.heartbeat()
-                if bar.update(len(interaction)):  # True when the bar was drawn
+                if bar.update(len(interaction)) and tracker.n_batches:  # True when the bar was drawn
                     bar.set_postfix_str(f"loss {tracker.mean()['total']:.4f}", refresh=False)
         self._stop_if_bad(tracker.read(), epoch)
         tensor = checks.bad_parameter(self.model)

@@ -108,14 +108,14 @@ def test_batches_of_three_epochs(monkeypatch: pytest.MonkeyPatch, toy_path: Path
 
 @pytest.mark.parametrize("model", ["GRU4Rec", "Caser", "NARM", "BERT4Rec"])
 def test_stock_models_train_on_our_batches(toy_path: Path, model: str) -> None:
-    """Two steps with a finite, falling loss, and scores for every item from an evaluation batch."""
+    """Three epochs with a finite, falling loss, and scores for every item from an evaluation batch."""
     config = make_config(toy_path, "cyclic", model, train_batch_size=64, MAX_ITEM_LIST_LENGTH=T)
     train, valid, _ = data_preparation(config, create_dataset(config))
     torch.manual_seed(0)
     network = config.model_class(config, train.dataset)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     losses = []
-    for _ in range(6):
+    for _ in range(3):
         total = 0.0
         for batch in train:
             optimizer.zero_grad()

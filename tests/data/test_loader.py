@@ -1,4 +1,4 @@
-"""What holds for every batch: rows, windows, partners, histories, and independence of workers and of what went before."""
+"""What holds for every batch: rows, windows, partners, histories; workers and earlier passes change nothing."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_epoch_order_forwards_and_back() -> None:
 
 @pytest.mark.parametrize("exclude", ["row", "prefix"])
 def test_partners(toy_path: Path, exclude: str) -> None:
-    """Same target, from the training part, the partner's own window; not the row itself unless nothing else is allowed."""
+    """Same target, from the training part, with the partner's own window; never the row itself if another is allowed."""
     settings = {"partner_exclude": exclude} if exclude == "prefix" else {}
     train, _, _ = loaders(toy_path, "repeats", "PRISM", needs=["partner"], MAX_ITEM_LIST_LENGTH=4, **settings)
     rows, items = train.dataset.rows, train.dataset.items

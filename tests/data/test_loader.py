@@ -126,7 +126,7 @@ def test_epoch_order_forwards_and_back() -> None:
 
 @pytest.mark.parametrize("exclude", ["row", "prefix"])
 def test_partners(toy_path: Path, exclude: str) -> None:
-    """Same target, from the training part, with the partner's own window; never the row itself if another is allowed."""
+    """Same target, from the training part, with the partner's own window; not the row itself if another is allowed."""
     settings = {"partner_exclude": exclude} if exclude == "prefix" else {}
     train, _, _ = loaders(toy_path, "repeats", "PRISM", needs=["partner"], MAX_ITEM_LIST_LENGTH=4, **settings)
     rows, items = train.dataset.rows, train.dataset.items

@@ -55,6 +55,7 @@ GOOD = b"uid,asin,when\n1,2,3\n"
         (b"", "has no column 'uid', 'asin', 'when'"),
         (b"uid,asin,when\n", "holds no interactions"),
         (b"uid,item,time\n1,2,3\n", "has no column 'asin', 'when'; it has: 'uid', 'item', 'time'"),
+        (b"uid,asin,when,uid\n1,2,3,4\n", "has two columns 'uid'"),
         (b"uid,asin,when\n1,2,3\n1,2,soon\n", "row 2, column 'when': 'soon' is not a time"),
         (b"uid,asin,when\n1,2,03/16/2013\n", "row 1, column 'when': '03/16/2013' is not a time"),
         (b"uid,asin,when\n1,2,2020-01-01\n1,2,5\n", "row 2, column 'when': '5' is not a time"),
@@ -97,7 +98,7 @@ def test_other_files(before: Path) -> None:
     fails(before, b"PAR1 but not really", "damaged or not a Parquet file", "log.parquet")
     fails(before, GOOD, "cannot tell the format", "log.txt")
     fails(before, b"not gzip at all", "is damaged or cut off", "log.csv.gz")
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="no.csv cannot be read: No such file"):
         prepare_main(["--from", str(before / "no.csv"), *"--user u --item i --time t --name new".split()])
 
 

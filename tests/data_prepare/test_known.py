@@ -108,7 +108,7 @@ def test_yelp_cannot_be_downloaded_and_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         prepare_known("yelp", tmp_path)
     assert "accept the terms on https://" in error.value.cure
-    assert f"put yelp_dataset.tar or yelp_dataset.tgz into {tmp_path / 'yelp' / 'raw'}" in error.value.cure
+    assert f"put yelp_dataset.tar (or yelp_dataset.tgz) into {tmp_path / 'yelp' / 'raw'}" in error.value.cure
 
 
 def test_ties_keep_file_order(tmp_path: Path) -> None:
@@ -133,7 +133,8 @@ def test_the_manifest_tells_source_rounds_and_counts(tmp_path: Path) -> None:
     assert manifest["source"]["size"] == path.stat().st_size and manifest["source"]["url_verified"] is False
     assert manifest["notes"] == [
         "the raw file has 27 rows, the published one 167,597: it may be cut off or changed",
-        "counts differ from the paper (Table 1): 5 users instead of 19,412 (-19,407); 5 items instead of 11,924 (-11,919); "
+        "counts differ from the paper (Table 1): 5 users instead of 19,412 (-19,407); "
+        "5 items instead of 11,924 (-11,919); "
         "25 interactions instead of 167,597 (-167,572)",
     ]
 
@@ -193,7 +194,7 @@ def test_without_network_it_says_which_file_to_put_where(tmp_path: Path, monkeyp
     monkeypatch.setattr(module, "download", unreachable)
     with pytest.raises(DataError) as error:
         ensure_prepared("amazon-toys", tmp_path / "amazon-toys")
-    assert "put reviews_Toys_and_Games_5.json.gz or reviews_Toys_and_Games_5.json" in error.value.cure
+    assert "put reviews_Toys_and_Games_5.json.gz (or ratings_Toys_and_Games.csv, " in error.value.cure
     assert f"into {tmp_path / 'amazon-toys' / 'raw'}" in error.value.cure
     assert "https://snap.stanford.edu/" in error.value.cure
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from recbole_prism.config import Config
+from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data_cli import prepare_main
 from recbole_prism.errors import DataError
 from tests.data_prepare.raw import sequences
@@ -69,6 +71,26 @@ def test_time_units(tmp_path: Path, unit: str, written: str) -> None:
 def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes("\ufeffuid,asin,when\r\n1,é,5\r\n1,z,4\r\n".encode())
     assert prepare(tmp_path, tmp_path / "log.csv") == ["1\tz\t4", "1\té\t5"]
+
+
+def test_unused_columns_may_be_nameless_or_stand_twice(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(",uid,x,x,asin,when\n0,1,a,b,2,3\n")
+    assert prepare(tmp_path, tmp_path / "log.csv") == ["1\t2\t3"]
+
+
+def test_the_data_set_reads_back_every_id(tmp_path: Path) -> None:
+    ids = ["007", "7", "日本", "a b", 'a"b', "1e3", " padded ", "x,y", "#", "-", "Na"]
+    rows = pd.DataFrame(
+        {"uid": [f"user {token}" for token in ids for _ in ids], "asin": ids * len(ids), "when": range(121)}
+    )
+    rows.to_csv(tmp_path / "log.csv", index=False)
+    prepare(tmp_path, tmp_path / "log.csv")
+    dataset = SequentialDataset(Config("SASRec", "mine", config_dict={"data_path": str(tmp_path / "data")}))
+    assert set(dataset.field2id_token["item_id"]) == {"[PAD]", *ids}
+    assert set(dataset.field2id_token["user_id"]) == {"[PAD]", *(f"user {token}" for token in ids)}
+    user = dataset.token2id("user_id", "user a b")
+    items = dataset.items[dataset.inter_feat["user_id"].numpy() == user]
+    assert list(dataset.id2token("item_id", items)) == ids
 
 
 def test_nothing_is_filtered_unless_asked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 from recbole_prism import __version__, registry, settings_files
 from recbole_prism.errors import ConfigError, RecBolePrismError
+from recbole_prism.progress import ConsoleHandler
 
 VERBS: Mapping[str, tuple[str, str]] = {  # verb -> (module:function of the arguments after the verb, what it does)
     "run": ("recbole_prism.cli:run_command", "train, evaluate and save one model"),
@@ -191,7 +192,7 @@ def _help() -> str:
 def _log_to_terminal() -> None:
     logger = logging.getLogger("recbole_prism")
     if not logger.handlers:
-        handler = logging.StreamHandler()
+        handler = ConsoleHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -19,6 +19,7 @@ from recbole_prism import registry
 from recbole_prism.config import Config, check_topk
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.preparation import create_dataset, data_preparation
+from recbole_prism.evaluation.diversity import check_diversity
 from recbole_prism.run_directory import RunArtifact, RunDirectory, code_version, compute_identity, read_run
 from recbole_prism.run_files import read_json
 from recbole_prism.run_log import RunLog
@@ -116,6 +117,7 @@ def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Op
         seconds[split] = time.perf_counter() - clock
     metrics = summarise(config, trainer, ranks, {"valid": valid.dataset, "test": test.dataset}, seconds)
     _log_result(config, metrics)
+    check_diversity(ranks["test"], test.dataset.item_num)
     if directory is not None:
         directory.write_ranks(ranks)
         directory.write_json("metrics.json", metrics)

@@ -3,7 +3,7 @@
     <checkpoint_dir>/<dataset>/<Model>-<identity>-s<seed>
 
 It exists from the start, with status.json. A run is complete when manifest.json, with the hash of each file, is there;
-it is written last. resume/ and status.json are not in the manifest: resume/ may be deleted from a complete run.
+it is written last. status.json is not in the manifest; resume/ is deleted when a run is complete.
 """
 
 from __future__ import annotations
@@ -223,10 +223,12 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"{self.path} cannot be completed: {', '.join(missing)} missing", "write them first"
             )
+        (self.path / "failure.json").unlink(missing_ok=True)  # of an attempt that a later one made good
+        shutil.rmtree(self.path / "resume", ignore_errors=True)  # a complete run is never gone on from
         files = {
             file.relative_to(self.path).as_posix(): {"sha256": run_files.file_hash(file), "bytes": file.stat().st_size}
             for file in sorted(self.path.rglob("*"))
-            if file.is_file() and file.name != STATUS and not file.name.startswith(".") and file.parent.name != "resume"
+            if file.is_file() and file.name != STATUS and not file.name.startswith(".")
         }
         self._write_status("complete")
         run_files.write_json(self.path / MANIFEST, {"schema_version": SCHEMA_VERSION, "files": files})

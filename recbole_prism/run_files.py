@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import yaml
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from recbole_prism.errors import RunDirectoryError
@@ -148,7 +148,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         taken.add(tensor.untyped_storage().data_ptr())
         stored[name] = tensor
     with atomic_file(path) as temporary:
-        save_file(stored, str(temporary), metadata=dict(metadata or {}))
+        temporary.write_bytes(save(stored, metadata=dict(metadata or {})))  # save_file would make it private (0600)
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, str]]:

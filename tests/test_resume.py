@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,22 @@ from recbole_prism.run_directory import RunDirectory, read_run
 from recbole_prism.run_files import read_tensors
 
 CLOCKS = ("train_seconds", "valid_seconds", "cpu_seconds", "rows_per_second", "peak_memory_mb")
+
+
+LAST_STATE = "../last_state.safetensors"  # beside the run directory
+
+
+@pytest.fixture(autouse=True)
+def keep_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the state after the last epoch (weights, optimizer, random states), which a complete run deletes."""
+    complete = RunDirectory.complete
+
+    def keeping(self: RunDirectory) -> None:
+        shutil.copy(self.path / "resume" / "state.safetensors", self.path / LAST_STATE)
+        complete(self)
+        assert not (self.path / "resume").exists()
+
+    monkeypatch.setattr(RunDirectory, "complete", keeping)
 
 
 def arguments(data: Path, runs: Path) -> dict[str, Any]:
@@ -47,7 +64,7 @@ def assert_equal_runs(straight: Path, resumed: Path) -> None:
     for split in ("valid", "test"):
         for protocol in ("masked", "unmasked"):
             assert one.metrics["splits"][split][protocol] == other.metrics["splits"][split][protocol]
-    for name in ("model.safetensors", "resume/state.safetensors"):
+    for name in ("model.safetensors", LAST_STATE):
         tensors, again = read_tensors(straight / name)[0], read_tensors(resumed / name)[0]
         assert tensors.keys() == again.keys()
         for key, tensor in tensors.items():

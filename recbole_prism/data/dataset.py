@@ -12,6 +12,7 @@ import copy
 import hashlib
 import logging
 import os
+import warnings
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -161,6 +162,11 @@ class SequentialDataset(RecBoleSequentialDataset):
         ordered = self.inter_feat.sort_values(self.time_field, kind="stable")
         self.inter_feat = ordered.drop_duplicates(subset=[self.uid_field, self.iid_field], keep=keep)
         logger.info("rm_dup_inter: %d repeated events removed.", n_before - len(self.inter_feat))
+
+    def _fill_nan(self) -> None:
+        with warnings.catch_warnings():  # RecBole's filling warns of pandas 3, which _compat.py refuses
+            warnings.simplefilter("ignore", FutureWarning)
+            super()._fill_nan()
 
     def _reset_index(self) -> None:
         if self.inter_feat.empty:

@@ -67,7 +67,10 @@ def epoch_record(
 
 
 def log_epoch(record: Mapping[str, Any], stopper: EarlyStopper, metric: str, decimals: int) -> None:
-    """Log one epoch: loss parts, validation metrics, the best so far, seconds of training and of evaluation apart."""
+    """Log one epoch: loss parts, validation metrics, the best so far, seconds of training and of evaluation apart.
+
+    What a model reports about itself is in history.jsonl only; the line is long enough.
+    """
     total, *parts = record["loss"].items()
     loss = f"loss {total[1]:.4f}"
     if len(parts) > 1:
@@ -77,7 +80,6 @@ def log_epoch(record: Mapping[str, Any], stopper: EarlyStopper, metric: str, dec
         pieces.append(" ".join(f"{name} {value:.{decimals}f}" for name, value in record["valid"].items()))
         best = f"{stopper.best_score:.{decimals}f} in epoch {stopper.best_epoch}"
         pieces.append(f"best {metric} {best}, waited {stopper.n_waited} of {stopper.patience}")
-    pieces += [f"{name} {value:.4g}" for name, value in record["scalars"].items()]
     seconds = f"{record['train_seconds']:.2f} s training ({record['rows_per_second']:,.0f} rows/s)"
     if record["valid"] is not None:
         seconds += f", {record['valid_seconds']:.2f} s evaluation"

@@ -13,8 +13,7 @@ from recbole_prism.config import Config
 from recbole_prism.data.preparation import create_dataset, data_preparation
 from recbole_prism.registry import list_models
 
-# Small and without dropout, so that equal inputs give equal outputs in training mode too; large weights make differences
-# visible.
+# Small; without dropout equal inputs give equal outputs in training mode too; large weights make differences visible.
 SMALL = {
     "device": "cpu", "MAX_ITEM_LIST_LENGTH": 12, "train_batch_size": 32, "hidden_size": 16, "inner_size": 32,
     "embedding_size": 16, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "dropout_prob": 0.0,

@@ -29,7 +29,8 @@ from tests.model.helpers import batch, build, sequences
 VARIANTS: list[dict[str, Any]] = [
     {}, {"n_lenses": 2}, {"n_layers": 3}, {"n_layers": 4, "spcl_anchor": "fresh"}, {"aux_weight": 0.5},
     {"cl_temperature": 1.0}, {"cl_similarity": "dot"}, {"boost_form": "exponential"},
-    {"boost_form": "exponential_group"}, {"boost_form": "none"}, {"boost_norm": "group"}, {"boost_norm": "max_length"}, {"boost_center": True},
+    {"boost_form": "exponential_group"},
+    {"boost_form": "none"}, {"boost_norm": "group"}, {"boost_norm": "max_length"}, {"boost_center": True},
     {"lens_value": "layer"}, {"lens_value": "hidden"}, {"lens_residual": False}, {"lens_scope": "group"},
     {"views": "affinity"}, {"views": "contrast"}, {"spcl": False}, {"same_target": False}, {"spm": False},
     {"spcl_negatives": "cross_view"}, {"cl_filter_same": False}, {"spcl_anchor": "fresh"}, {"ccl": False},

@@ -1,8 +1,7 @@
 """RecBole 1.2 extension: PRISM and its baselines, fast, with numbers that can be trusted.
 
-    import recbole_prism
-    result = recbole_prism.run(model="PRISM", dataset="ml-100k")
-    loaded = recbole_prism.load(result["run_directory"])
+`result = recbole_prism.run(model="PRISM", dataset="ml-100k")` trains, tests and saves;
+`recbole_prism.load(result["run_directory"])` gives the model back, anywhere and without the data.
 """
 
 from __future__ import annotations

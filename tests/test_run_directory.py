@@ -181,12 +181,13 @@ def test_manifest_damaged_or_of_another_schema(tmp_path: Path) -> None:
         read_run(path)
 
 
-def test_resume_may_be_deleted_from_a_complete_run(tmp_path: Path) -> None:
+def test_a_complete_run_keeps_neither_resume_state_nor_an_old_failure(tmp_path: Path) -> None:
     run = open_run(tmp_path)
     run.write_resume({"model": {"w": torch.ones(1)}}, {})
+    run.write_json("failure.json", {"part": "rec"})
     write_everything(run)
     run.complete()
-    (run.path / "resume" / "state.safetensors").unlink()
+    assert not (run.path / "resume").exists() and not (run.path / "failure.json").exists()
     read_run(run.path)
 
 

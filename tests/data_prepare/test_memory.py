@@ -43,7 +43,7 @@ def peak_bytes(log: Path, data_path: Path) -> int:
 
 @pytest.mark.slow
 def test_rows_are_not_kept_in_memory(tmp_path: Path) -> None:
-    small, large = 1_000_000, 3_000_000
+    small, large = 1_000_000, 5_000_000
     peaks = [peak_bytes(write_log(tmp_path / f"{n}.csv", n), tmp_path / str(n)) for n in (small, large)]
     per_row = (peaks[1] - peaks[0]) / (large - small)
     assert per_row < BYTES_PER_ROW, f"{per_row:.1f} bytes per row, peaks {peaks}"

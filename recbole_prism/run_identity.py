@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
+from recbole_prism import __version__
 from recbole_prism.run_files import plain
 
 # The rooms a result depends on; a change in the command line, in serving or in a plot does not make another run.
 ROOMS = ("_compat.py", "data", "model", "evaluation", "trainer")
-PACKAGES = ("recbole-prism", "recbole", "torch", "numpy", "pandas", "scipy", "safetensors")
+PACKAGES = ("recbole", "torch", "numpy", "pandas", "scipy", "safetensors")
 
 
 def compute_identity(values: Mapping[str, Any], fingerprint: str, code_version: str) -> str:
@@ -57,6 +58,16 @@ def code_version(extra_files: tuple[Path, ...] = ()) -> str:
     return digest.hexdigest()
 
 
+def _cpu_name() -> str:
+    """The processor as the system names it; on Linux `platform` does not know it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
 def environment_report(device: torch.device | str, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """Versions, device and threads of this process; neither paths nor the host's name.
 
@@ -66,6 +77,7 @@ def environment_report(device: torch.device | str, packages: Sequence[str] = PAC
     """
     device = torch.device(device)
     versions: dict[str, Any] = {"python": platform.python_version()}
+    versions["recbole-prism"] = __version__  # metadata would be missing or stale in a checkout
     for package in packages:
         try:
             versions[package] = metadata.version(package)
@@ -76,7 +88,7 @@ def environment_report(device: torch.device | str, packages: Sequence[str] = PAC
         "versions": versions,
         "system": f"{platform.system()} {platform.machine()}",
         "device": str(device),
-        "device_name": torch.cuda.get_device_name(device) if is_cuda else platform.processor() or platform.machine(),
+        "device_name": torch.cuda.get_device_name(device) if is_cuda else _cpu_name(),
         "device_memory_gb": torch.cuda.get_device_properties(device).total_memory / 1e9 if is_cuda else None,
         "threads": torch.get_num_threads(),
         "cpu_cores": os.cpu_count(),

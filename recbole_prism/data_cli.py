@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
+from recbole_prism.config import Config
 from recbole_prism.data.columns import TIME_UNITS
+from recbole_prism.data.dataset import SequentialDataset
+from recbole_prism.data.describe import describe, description_lines, user_lines
+from recbole_prism.data.describe_picture import save_picture
+from recbole_prism.data.leakage import leakage_checks, leakage_lines
 from recbole_prism.data.manifest import report_lines
-from recbole_prism.data.prepare import Plan, Prepared, execute, prepare_known
+from recbole_prism.data.prepare import Plan, Prepared, ensure_prepared, execute, prepare_known
 from recbole_prism.data.readers import table_by_suffix
 from recbole_prism.data.sources import known_sources, load_source
-from recbole_prism.errors import DataError
+from recbole_prism.errors import ConfigError, DataError
+from recbole_prism.settings_files import parse_value
 
 _OWN = ("user", "item", "time")
 
@@ -44,6 +50,58 @@ def prepare_main(argv: Sequence[str]) -> int:
         ]
     )
     return 0
+
+
+def describe_main(argv: Sequence[str]) -> int:
+    """`recbole-prism describe NAME`: statistics, histograms and leakage checks; `--user U`: every row of that user.
+
+    Args:
+        argv: Arguments after the verb. `--key=value` sets any setting of `run`, e.g. --eval_args or --data_path.
+
+    Returns:
+        Exit code: 0, or 1 if a leakage check fails.
+
+    Raises:
+        RecBolePrismError: See the message.
+    """
+    parser = argparse.ArgumentParser(
+        prog="recbole-prism describe",
+        description="Show what is in a data set and how it is split; --key=value sets any setting of `run`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", help="the data set")
+    parser.add_argument("--user", help="print every row of this user instead: part, history and target")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw the histograms (.png, .pdf, .svg)")
+    parser.add_argument("--config_files", default="", help="settings files, separated by spaces")
+    args, rest = parser.parse_known_args(list(argv))
+    dataset = _read_dataset(args.name, args.config_files.split(), dict(map(_setting, rest)))
+    parts = dataset.build()
+    if args.user is not None:
+        _say(user_lines(parts, args.user))
+        return 0
+    found, checks = describe(dataset, parts), leakage_checks(dataset, parts)
+    _say([*description_lines(args.name, found), "", *leakage_lines(checks, parts)])
+    if args.picture is not None:
+        save_picture(args.name, found, args.picture)
+        _say([f"picture: {args.picture}"])
+    return int(any(check.broken for check in checks))
+
+
+def _read_dataset(name: str, files: list[str], settings: dict[str, Any]) -> SequentialDataset:
+    # any model of ours will do: the split does not depend on it
+    config = Config("SASRec", name, files, command_line=settings, require_data=False)
+    if not ensure_prepared(name, Path(config["data_path"]), show_progress=sys.stderr.isatty()):
+        config = Config(
+            "SASRec", name, files, command_line=settings
+        )  # refuses a missing data set, with the nearest name
+    return SequentialDataset(config)
+
+
+def _setting(argument: str) -> tuple[str, Any]:
+    key, equals, value = argument.partition("=")
+    if not key.startswith("--") or not equals:
+        raise ConfigError(f"cannot read the argument {argument!r}", "write settings as --key=value")
+    return key[2:], parse_value(value)
 
 
 def _say(lines: list[str]) -> None:

@@ -84,10 +84,11 @@ def write_interactions(path: Path, chunks: Iterable["np.ndarray"], users: list[s
 def _lines(events: "np.ndarray", users: list[str], items: list[str]) -> str:
     times = events["time"]
     whole = bool((times == np.floor(times)).all() and (np.abs(times) < 2**53).all())
-    shown = times.astype(np.int64).tolist() if whole else [_number(time) for time in times.tolist()]
+    shown = times.astype(np.int64).tolist() if whole else [time_text(time) for time in times.tolist()]
     rows = zip(events["user"].tolist(), events["item"].tolist(), shown)
     return "".join([f"{users[user]}\t{items[item]}\t{time}\n" for user, item, time in rows])
 
 
-def _number(time: float) -> str:
+def time_text(time: float) -> str:
+    """A time as it stands in the file: whole numbers without a point, others with all digits that are needed."""
     return str(int(time)) if time.is_integer() else repr(time)

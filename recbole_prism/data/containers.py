@@ -35,13 +35,15 @@ class _Checked(io.RawIOBase):
     def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
         try:
             block = self._stream.read(len(buffer))
-        except _DAMAGE as error:
-            raise _damaged(self._path, error) from error
+        except (*_DAMAGE, OSError) as error:
+            raise _unreadable(self._path, error) from error
         buffer[: len(block)] = block
         return len(block)
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        return DataError(f"{path} cannot be read: {error.strerror}", "check the path and its permissions")
     return DataError(f"{path} is damaged or cut off: {error}", "remove the file and download it again")
 
 
@@ -59,12 +61,8 @@ def open_raw(path: Path, member: str = "") -> Iterator[io.BufferedReader]:
     with ExitStack() as stack:
         try:
             stream = _open(path, member, stack)
-        except FileNotFoundError as error:
-            raise DataError(f"{path} does not exist", "check the path") from error
-        except IsADirectoryError as error:
-            raise DataError(f"{path} is a folder, a file is needed", "name the file itself") from error
-        except _DAMAGE as error:
-            raise _damaged(path, error) from error
+        except (*_DAMAGE, OSError) as error:
+            raise _unreadable(path, error) from error
         yield stack.enter_context(io.BufferedReader(_Checked(stream, path), buffer_size=1 << 20))
 
 

@@ -77,10 +77,16 @@ def file_digests(path: Path, algorithms: tuple[str, ...] = ("sha256",)) -> dict[
     Args:
         path: File to read.
         algorithms: Names known to `hashlib`.
+
+    Raises:
+        DataError: If the file cannot be read.
     """
     digests = {name: hashlib.new(name) for name in algorithms}
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            for digest in digests.values():
-                digest.update(block)
+    try:
+        with path.open("rb") as stream:
+            for block in iter(lambda: stream.read(1 << 20), b""):
+                for digest in digests.values():
+                    digest.update(block)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", "check the path and its permissions") from error
     return {name: digest.hexdigest() for name, digest in digests.items()}

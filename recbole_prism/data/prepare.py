@@ -202,8 +202,6 @@ def execute(plan: Plan, data_path: Path, *, overwrite: bool = False, show_progre
     """
     folder = data_path / plan.name
     target = folder / f"{plan.name}.inter"
-    if not plan.raw.is_file():
-        raise DataError(f"{plan.raw} does not exist", "check the path")
     sha256 = file_digests(plan.raw)["sha256"]
     if target.exists() and not overwrite:
         manifest = read_manifest(folder, plan.name)

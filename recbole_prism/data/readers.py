@@ -144,11 +144,7 @@ def _read_csv(stream: IO[bytes], table: Table, path: Path) -> Iterator[pd.DataFr
     n_header = 0 if table.header else 1
     if n_header:
         table = _with_header(stream.readline(), table, path)
-    names = list(table.header)
-    if (
-        table.delimiter == "::"
-    ):  # pandas reads one-character delimiters many times faster: every other field is then empty
-        names = [name for pair in ((name, f"\0{name}") for name in names) for name in pair][:-1]
+    names = _column_names(table, path)
     try:
         # all columns are read: with `usecols` pandas would take a line with too many fields without a word
         chunks = pd.read_csv(
@@ -175,6 +171,18 @@ def _read_csv(stream: IO[bytes], table: Table, path: Path) -> Iterator[pd.DataFr
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         fields = f"every line should have {len(table.header)} fields: {', '.join(table.header)}"
         raise DataError(f"{path} has a broken line: {_file_line(str(error), n_header)}", fields) from error
+
+
+def _column_names(table: Table, path: Path) -> list[str]:
+    """Names to read with: unused columns, which may be nameless or stand twice, get names of their own."""
+    twice = [column for column in table.columns if table.header.count(column) > 1]
+    if twice:
+        raise DataError(f"{path} has two columns {twice[0]!r}", "rename one of them")
+    names = [name if name in table.columns else f"\0unused{number}" for number, name in enumerate(table.header)]
+    if table.delimiter != "::":
+        return names
+    # pandas reads one-character delimiters many times faster: with ":" every other field is empty
+    return [name for pair in ((name, f"\0{name}") for name in names) for name in pair][:-1]
 
 
 def _file_line(message: str, n_header: int) -> str:

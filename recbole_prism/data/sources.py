@@ -185,4 +185,5 @@ def how_to_get(source: Source, folder: Path) -> str:
 
 
 def _names(source: Source) -> str:
-    return " or ".join(dict.fromkeys(name for entry in source.files for name in (entry.name, bare_name(entry.name))))
+    first, *others = [entry.name for entry in source.files]
+    return f"{first} (or {', '.join(others)})" if others else first

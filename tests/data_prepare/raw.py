@@ -10,7 +10,7 @@ import tarfile
 import threading
 import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterator
@@ -137,7 +137,8 @@ def serve(server: Server) -> Iterator[Server]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            server.answer(self)
+            with suppress(ConnectionError):  # those who ask may hang up
+                server.answer(self)
 
         def log_message(self, *args: object) -> None:
             pass

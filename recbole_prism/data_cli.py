@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
-from recbole_prism.config import Config
 from recbole_prism.data.columns import TIME_UNITS
 from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data.describe import describe, description_lines, user_lines
 from recbole_prism.data.describe_picture import save_picture
 from recbole_prism.data.leakage import leakage_checks, leakage_lines
 from recbole_prism.data.manifest import report_lines
-from recbole_prism.data.prepare import Plan, Prepared, ensure_prepared, execute, prepare_known
+from recbole_prism.data.prepare import Plan, Prepared, config_with_data, execute, prepare_known
 from recbole_prism.data.readers import table_by_suffix
 from recbole_prism.data.sources import known_sources, load_source
 from recbole_prism.errors import ConfigError, DataError
@@ -74,7 +73,9 @@ def describe_main(argv: Sequence[str]) -> int:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw the histograms (.png, .pdf, .svg)")
     parser.add_argument("--config_files", default="", help="settings files, separated by spaces")
     args, rest = parser.parse_known_args(list(argv))
-    dataset = _read_dataset(args.name, args.config_files.split(), dict(map(_setting, rest)))
+    # any model of ours will do: the split does not depend on it
+    config = config_with_data("SASRec", args.name, args.config_files.split(), command_line=dict(map(_setting, rest)))
+    dataset = SequentialDataset(config)
     parts = dataset.build()
     if args.user is not None:
         _say(user_lines(parts, args.user))
@@ -85,16 +86,6 @@ def describe_main(argv: Sequence[str]) -> int:
         save_picture(args.name, found, args.picture)
         _say([f"picture: {args.picture}"])
     return int(any(check.broken for check in checks))
-
-
-def _read_dataset(name: str, files: list[str], settings: dict[str, Any]) -> SequentialDataset:
-    # any model of ours will do: the split does not depend on it
-    config = Config("SASRec", name, files, command_line=settings, require_data=False)
-    if not ensure_prepared(name, Path(config["data_path"]), show_progress=sys.stderr.isatty()):
-        config = Config(
-            "SASRec", name, files, command_line=settings
-        )  # refuses a missing data set, with the nearest name
-    return SequentialDataset(config)
 
 
 def _setting(argument: str) -> tuple[str, Any]:

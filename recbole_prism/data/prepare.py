@@ -8,11 +8,12 @@ import os
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Mapping, Optional, Union
 
 import numpy as np
 import pandas as pd
 
+from recbole_prism.config import Config
 from recbole_prism.data.atomic_file import check_tokens, write_interactions
 from recbole_prism.data.download import check_file, download
 from recbole_prism.data.event_store import EventStore, Vocabulary
@@ -87,7 +88,7 @@ class Plan:
 
 
 def ensure_prepared(name: str, folder: Path, show_progress: bool = False) -> bool:
-    """Make the atomic file of a known data set if it is not there; what `run` calls.
+    """Make the atomic file of a known data set if it is not there.
 
     Args:
         name: Name of the data set.
@@ -106,6 +107,29 @@ def ensure_prepared(name: str, folder: Path, show_progress: bool = False) -> boo
         return False
     logger.info("%s is not there yet: preparing it in %s", name, folder)
     return prepare_known(name, folder.parent, show_progress=show_progress).path is not None
+
+
+def config_with_data(
+    model: Union[str, type, None] = None,
+    dataset: Optional[str] = None,
+    config_file_list: Optional[list[str]] = None,
+    config_dict: Optional[Mapping[str, Any]] = None,
+    command_line: Optional[Mapping[str, Any]] = None,
+) -> Config:
+    """A `Config` whose data is there: a known data set without its atomic file is prepared first.
+
+    Args:
+        model, dataset, config_file_list, config_dict, command_line: As for `Config`.
+
+    Raises:
+        DataError: If there is no such data, with what can be done about it.
+        ConfigError, ModelError: As `Config`.
+    """
+    given = (model, dataset, config_file_list, config_dict, command_line)
+    config = Config(*given, require_data=False)
+    if not config["benchmark_filename"]:
+        ensure_prepared(config["dataset"], Path(config["data_path"]), bool(config["show_progress"]))
+    return Config(*given)  # again: this time it looks at the file
 
 
 def prepare_known(

@@ -187,6 +187,17 @@ def test_a_missing_file_is_downloaded_into_the_data_folder(tmp_path: Path, monke
     assert ensure_prepared("amazon-toys", tmp_path / "amazon-toys")  # and now without the server
 
 
+def test_a_config_of_a_known_name_brings_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def arrives(url: str, target: Path, **kwargs: object) -> None:
+        raw.put(target, raw.amazon_json(EVENTS))
+
+    monkeypatch.setattr(module, "download", arrives)
+    config = module.config_with_data("SASRec", "amazon-toys", config_dict={"data_path": str(tmp_path)})
+    assert sequences(Path(config["data_path"]) / "amazon-toys.inter") == SQUARE
+    with pytest.raises(DataError, match="unknown data set 'amazon-toy'"):
+        module.config_with_data("SASRec", "amazon-toy", config_dict={"data_path": str(tmp_path)})
+
+
 def test_without_network_it_says_which_file_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*args: object, **kwargs: object) -> None:
         raise DataError("download of http://x did not succeed", "check the network")

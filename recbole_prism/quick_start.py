@@ -19,6 +19,7 @@ from recbole_prism import registry
 from recbole_prism.config import Config, check_topk
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.preparation import create_dataset, data_preparation
+from recbole_prism.data.prepare import config_with_data
 from recbole_prism.evaluation.diversity import check_diversity
 from recbole_prism.run_directory import RunArtifact, RunDirectory, code_version, compute_identity, read_run
 from recbole_prism.run_files import read_json
@@ -63,7 +64,7 @@ def run(
         RecBolePrismError: For everything a user can do something about.
     """
     with RunLog() as log:
-        config = Config(model, dataset, config_file_list, config_dict, command_line)
+        config = config_with_data(model, dataset, config_file_list, config_dict, command_line)
         with _torch_threads(config["n_threads"]):
             return _run(config, log, saved, overwrite)
 

@@ -14,6 +14,7 @@ from recbole_prism.data import sources
 from recbole_prism.data.prepare import ensure_prepared, prepare_known
 from recbole_prism.data_cli import prepare_main
 from recbole_prism.errors import DataError
+from recbole_prism.quick_start import run
 from tests.data_prepare import raw
 from tests.data_prepare.raw import Server, sequences, serve
 
@@ -196,6 +197,16 @@ def test_a_config_of_a_known_name_brings_its_data(tmp_path: Path, monkeypatch: p
     assert sequences(Path(config["data_path"]) / "amazon-toys.inter") == SQUARE
     with pytest.raises(DataError, match="unknown data set 'amazon-toy'"):
         module.config_with_data("SASRec", "amazon-toy", config_dict={"data_path": str(tmp_path)})
+
+
+def test_run_prepares_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def arrives(url: str, target: Path, **kwargs: object) -> None:
+        raw.put(target, raw.amazon_json(EVENTS))
+
+    monkeypatch.setattr(module, "download", arrives)
+    settings = {"data_path": str(tmp_path), "device": "cpu", "epochs": 1, "topk": [1], "valid_metric": "Hit@1"}
+    result = run("SASRec", "amazon-toys", config_dict=settings, saved=False)
+    assert result["dataset"] == "amazon-toys" and 0 <= result["test_result"]["hit@1"] <= 1
 
 
 def test_without_network_it_says_which_file_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ SCHEMA: Mapping[str, Key] = {
     ),
     "device": Key((str,), "auto, cpu, cuda or cuda:N; the environment is never written.", "config"),
     "n_threads": _count("Torch threads; ~ leaves them as they are.", "quick_start", optional=True),
+    "data_cache": _flag("Keep what was read in <data set>/cache/ and use it while it fits.", "data"),
     "fast_path": _flag("Work on valid tokens only; False keeps padded shapes (export, diagnosis).", "model"),
     "save_histories": _flag(
         "Store the histories in the run directory; diagnosis and serving need them.", "run_directory"
@@ -267,4 +268,5 @@ RECBOLE_KEYS: Mapping[str, Key] = {
     "eval_args": Key((dict,)),
     "metrics": Key((str, list), of=(str,)),
     "topk": Key((int, list), low=1, of=(int,)),
+    "tail_ratio": Key((float,), low=0, open_low=True),
 }

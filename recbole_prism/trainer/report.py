@@ -66,15 +66,17 @@ def epoch_record(
     }
 
 
-def log_epoch(record: Mapping[str, Any], stopper: EarlyStopper, metric: str, decimals: int) -> None:
+def log_epoch(
+    record: Mapping[str, Any], stopper: EarlyStopper, metric: str, decimals: int, loss_decimals: int
+) -> None:
     """Log one epoch: loss parts, validation metrics, the best so far, seconds of training and of evaluation apart.
 
     What a model reports about itself is in history.jsonl only; the line is long enough.
     """
     total, *parts = record["loss"].items()
-    loss = f"loss {total[1]:.4f}"
+    loss = f"loss {total[1]:.{loss_decimals}f}"
     if len(parts) > 1:
-        loss += " (" + ", ".join(f"{name} {value:.4f}" for name, value in parts) + ")"
+        loss += " (" + ", ".join(f"{name} {value:.{loss_decimals}f}" for name, value in parts) + ")"
     pieces = [f"epoch {record['epoch']}", loss]
     if record["valid"] is not None:
         pieces.append(" ".join(f"{name} {value:.{decimals}f}" for name, value in record["valid"].items()))

@@ -35,8 +35,8 @@ class Trainer:
 
     Args:
         config: Settings; read here: learner, learning_rate, weight_decay, clip_grad_norm, epochs, eval_step,
-            stopping_step, valid_metric, valid_metric_bigger, metrics, topk, mask_history, eval_memory_gb,
-            metric_decimal_place, device.
+            stopping_step, valid_metric, valid_metric_bigger, metrics, topk, tail_ratio, mask_history,
+            eval_memory_gb, metric_decimal_place, loss_decimal_place, device.
         model: A RecBole sequential recommender on `config["device"]`. `calculate_loss` may return a tensor, a tuple or
             `LossParts`. Optional hooks: `on_train_epoch_start(train_rows, epoch)` with the training split,
             `epoch_scalars() -> dict[str, float]` after each epoch, and `resume_state() -> dict[str, Tensor]` with
@@ -172,6 +172,7 @@ class Trainer:
             mask_history=mask_history,
             item_counts_train=dataset.item_counts_train,
             n_items=dataset.item_num,
+            tail_ratio=self.config["tail_ratio"],
         )
 
     def load_best_weights(self) -> None:
@@ -214,7 +215,8 @@ class Trainer:
             self._directory.append_history(record)
             resume.save(self, self._directory)
         if verbose:
-            report.log_epoch(record, self.stopper, self.valid_metric, self.config["metric_decimal_place"])
+            decimals = self.config["metric_decimal_place"], self.config["loss_decimal_place"]
+            report.log_epoch(record, self.stopper, self.valid_metric, *decimals)
         if callback_fn is not None and valid_result is not None:
             callback_fn(epoch, valid_result[self.valid_metric])
 

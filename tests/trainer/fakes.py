@@ -153,5 +153,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "mask_history": True,
         "eval_memory_gb": 1.0,
         "metric_decimal_place": 4,
+        "loss_decimal_place": 4,
+        "tail_ratio": 0.1,
         **changes,
     }

@@ -102,7 +102,7 @@ _LISTED: dict[str, ModelEntry] = {
         ModelEntry(
             "GRU4Rec", f"{_RECBOLE}.gru4rec:GRU4Rec", "GRU4Rec", _Declared(causal=True, padding_free=True), "recbole"
         ),
-        ModelEntry("BERT4Rec", f"{_RECBOLE}.bert4rec:BERT4Rec", "BERT4Rec", _Declared(), "recbole"),
+        ModelEntry("BERT4Rec", f"{_OWN}.bert4rec:BERT4Rec", "BERT4Rec", _Declared(), "recbole"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -11,7 +11,9 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 from torch.nn import functional
 
-from recbole_prism.registry import list_models
+from recbole_prism.errors import ConfigError
+from recbole_prism.model.sequential_recommender.sasrec import SASRec
+from recbole_prism.registry import list_models, resolve
 from tests.contracts.conftest import Case, first_batch, make_case
 
 
@@ -87,13 +89,36 @@ def loss_of(case: Case, batch: Interaction) -> float:
 
 
 def test_declared_causal(case: Case) -> None:
-    """Items behind the last position change nothing."""
+    """States up to t do not change with the items behind t; where a model shows no states, its scores for the first t
+    items are the same whatever stands behind them."""
     if not case.config.properties.causal:
         return
     batch = first_batch(case.test)
-    seq, length = batch["item_id_list"].clone(), batch["item_length"]
-    seq[torch.arange(seq.shape[1]) >= length[:, None]] = 3
-    assert torch.allclose(scores(case, changed(batch, item_id_list=seq)), scores(case, batch), atol=1e-5)
+    seq, length = batch["item_id_list"], batch["item_length"]
+    t = 4
+    later = torch.where((torch.arange(seq.shape[1]) > t) & (seq != 0), seq % 40 + 1, seq)
+    assert not torch.equal(later, seq)
+    case.model.eval()
+    if case.config.model_entry.origin == "own":
+        with torch.no_grad():
+            states, other = (case.model.encode_padded(items, length)[0][:, : t + 1] for items in (seq, later))
+        assert torch.allclose(states, other, atol=1e-5)
+        return
+    cut = torch.full_like(length, t + 1).minimum(length)
+    fields = [changed(batch, item_id_list=items, item_length=cut) for items in (seq, later)]
+    assert torch.allclose(scores(case, fields[0]), scores(case, fields[1]), atol=1e-5)
+
+
+def test_declared_attention_logits(case: Case) -> None:
+    """The last layer's raw logits: their masked softmax is a distribution over the visible keys of each query."""
+    if not case.config.properties.attention_logits:
+        return
+    batch = first_batch(case.test)
+    with torch.no_grad():
+        _, logits = case.model.encode_padded(batch["item_id_list"], batch["item_length"])
+    n_rows, width = batch["item_id_list"].shape
+    assert logits.shape == (n_rows, case.config["n_heads"], width, width) and torch.isfinite(logits).all()
+    assert (logits[..., -1, :] - logits[..., -1:, -1]).abs().max() > 0
 
 
 def test_loss_is_finite_reaches_parameters_and_falls(toy_path: Path, case: Case) -> None:
@@ -115,11 +140,10 @@ def test_loss_is_finite_reaches_parameters_and_falls(toy_path: Path, case: Case)
 
 
 KINDS = ("one_row", "length_1", "length_T", "one_user", "one_target")
-# RecBole's BERT4Rec leaves position 0 out of its loss: a batch whose only masked items stand there divides 0 by 0.
-STOCK_DEFECTS = {("BERT4Rec", "one_row"), ("BERT4Rec", "length_1")}
 
 
-@pytest.mark.parametrize("name,kind", [(n, k) for n in list_models() for k in KINDS if (n, k) not in STOCK_DEFECTS])
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("kind", KINDS)
 def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
     case = make_case(toy_path, name)
     batch = next(iter(case.train))
@@ -128,12 +152,10 @@ def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
         "one_row": torch.tensor([0]),
         "length_1": torch.full((3,), int(lengths.argmin())),
         "length_T": torch.full((3,), int(lengths.argmax())),
-        "one_user": torch.arange(8),
+        "one_user": torch.nonzero(batch["user_id"] == batch["user_id"].mode().values).squeeze(1),
         "one_target": torch.arange(8),
     }[kind]
     batch = batch[rows]
-    if kind == "one_user":
-        batch = changed(batch, user_id=torch.full_like(batch["user_id"], 2))
     if kind == "one_target":
         batch = changed(batch, item_id=torch.full_like(batch["item_id"], 7))
     loss = total(case.model.train().calculate_loss(batch))
@@ -142,7 +164,7 @@ def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
     assert all(torch.isfinite(p.grad).all() for p in case.model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", [name for name in list_models() if name in ("PRISM", "SASRec")])
+@pytest.mark.parametrize("name", [name for name in list_models() if resolve(name).origin == "own"])
 def test_fast_path_equals_plain_path(toy_path: Path, name: str) -> None:
     """Scores, losses and gradients on the loader's own batches (random parts of the model switched off)."""
     results = []
@@ -158,3 +180,21 @@ def test_fast_path_equals_plain_path(toy_path: Path, name: str) -> None:
     assert fast_result[1] == pytest.approx(plain_result[1], rel=1e-5)
     for key, grad in fast_result[2].items():
         assert torch.allclose(grad, plain_result[2][key], atol=1e-5), key
+
+
+def test_fast_path_wants_the_property(toy_path: Path) -> None:
+    """A class that does not say that padding does not matter to it is refused, and runs plainly when asked to."""
+    with pytest.raises(ConfigError, match="does not declare `padding_free`"):
+        make_case(toy_path, f"{__name__}:Silent")
+    case = make_case(toy_path, f"{__name__}:Silent", fast_path=False)
+    assert torch.isfinite(total(case.model.calculate_loss(first_batch(case.train))))
+
+
+class Silent(SASRec):
+    """A model from outside that declares nothing."""
+
+    config_defaults: ClassVar[dict[str, Any]] = {
+        "n_layers": 2, "n_heads": 2, "hidden_size": 16, "inner_size": 32, "hidden_dropout_prob": 0.0,
+        "attn_dropout_prob": 0.0, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "initializer_range": 0.02,
+        "loss_type": "CE",
+    }  # fmt: skip

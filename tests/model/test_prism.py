@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
@@ -209,6 +210,53 @@ def test_loss_parts_follow_their_definitions(fast_path: bool) -> None:
     assert float(doubled[2].detach()) == pytest.approx(2 * float(parts["ccl"].detach()), rel=1e-5)
 
 
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize("anchor", ["shared", "fresh"])
+@pytest.mark.parametrize("n_layers", [2, 3])
+def test_masked_paths_do_not_touch_the_prediction(fast_path: bool, anchor: str, n_layers: int) -> None:
+    """At a drop rate of 1 the masked paths keep the anchor's lens alone, so they are the encodings of the `affinity`
+    model with the same weights, while the prediction path is the full model's."""
+    settings = {"router_noise": False, "initializer_range": 0.3, "n_layers": n_layers, "fast_path": fast_path}
+    model = build(PRISM, perspective_dropout=1.0, spcl_anchor=anchor, **settings)
+    affinity = build(PRISM, views="affinity", **settings)
+    affinity.load_state_dict(model.state_dict())
+    data = batch()
+    data["item_id"][1] = data["item_id"][0]
+    parts = [float(part.detach()) for part in model.calculate_loss(data)]
+    rec = nn.functional.cross_entropy(model.full_sort_predict(data), data["item_id"])
+    masked = [affinity(data[f"{prefix}item_id_list"], data[f"{prefix}item_length"]) for prefix in ("", "partner_")]
+    spcl = 0.1 * info_nce(*masked, 0.1, "cosine", data["item_id"])
+    assert parts[0] == pytest.approx(float(rec.detach()), rel=1e-5)
+    assert parts[1] == pytest.approx(float(spcl.detach()), rel=1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("targets", ["all", "unique"])
+@pytest.mark.parametrize("n_layers", [2, 3])
+def test_consistency_part_equals_its_definition(reduction: str, targets: str, n_layers: int) -> None:
+    """Loop over modules, rows, positions, pairs of lenses: 1 / (L - 1), mean over rows, sum or mean over positions."""
+    settings = {"initializer_range": 0.3, "n_layers": n_layers, "ccl_reduction": reduction, "ccl_targets": targets}
+    model = build(PRISM, **QUIET, **settings)
+    data = batch()
+    data["item_id"][1] = data["item_id"][0]
+    seq, length = data["item_id_list"], data["item_length"]
+    items = model.item_embedding(data["item_id"].unique() if targets == "unique" else data["item_id"])
+    hidden, total = model.embed(seq, model.positions(seq)), 0.0
+    for layer, module in model._stages():
+        seen = model._padded_perspectives(layer, module, hidden, model.visible(seq, length))
+        hidden = module.synthesise(seen.outputs, seen.ratio)
+        for b in range(len(length)):
+            weight = 1 / len(length) / (int(length[b]) if reduction == "mean" else 1)
+            for i in range(int(length[b])):
+                logs, ratio = torch.log_softmax(seen.outputs[b, i] @ items.T, -1), seen.ratio[b, i]
+                for k, other in itertools.combinations(range(len(ratio)), 2):
+                    divergence = ((logs[k].exp() - logs[other].exp()) * (logs[k] - logs[other])).sum() / 2
+                    pair = ratio[k] * ratio[other] / (ratio[k] + ratio[other]) * divergence
+                    total += weight * float(pair.detach())
+    part = dict(zip(("rec", "spcl", "ccl"), model.calculate_loss(data)))["ccl"]
+    assert float(part.detach()) == pytest.approx(0.1 * total / (n_layers - 1), rel=1e-4)
+
+
 def test_same_target_false_contrasts_a_row_with_itself() -> None:
     model = build(PRISM, same_target=False, **QUIET)
     data = batch()
@@ -275,6 +323,9 @@ def test_epoch_scalars_count_the_prediction_path_once() -> None:
     assert sum(scalars[f"router_usage_1_{k}"] for k in range(1, 5)) == pytest.approx(1.0)
     assert 0 <= scalars["router_entropy_1"] <= 1.3863 and scalars["beta_1"] == 0.0
     assert "router_usage_1_1" not in model.epoch_scalars()  # counters start anew
+    plain = build(PRISM, aux_weight=0.0)
+    plain.calculate_loss(data)
+    assert "router_usage_1_1" in plain.epoch_scalars()
     copy.deepcopy(model)
 
 

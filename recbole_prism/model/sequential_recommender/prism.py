@@ -171,8 +171,6 @@ class PRISM(TransformerRecommender):
         """Named parts `rec`, `spcl`, `ccl`; the auxiliary ones carry `aux_weight` and are absent at weight 0."""
         anchor = branch_of(interaction, self.ITEM_SEQ, self.ITEM_SEQ_LEN)
         targets = interaction[self.POS_ITEM_ID]
-        if not (self.use_spcl or self.use_ccl):
-            return LossParts({"rec": self.recommendation_loss(self.encode([anchor])[0], targets)})
         extra = self._contrast_branches(anchor, interaction) if self.use_spcl else []
         representations, consistency = self._training_pass([anchor, *extra], targets)
         parts = {"rec": self.recommendation_loss(representations[0], targets)}

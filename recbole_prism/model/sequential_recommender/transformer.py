@@ -31,7 +31,7 @@ class TransformerRecommender(RecBoleSASRec):
         dataset: Anything with RecBole's `num(field)`.
 
     Raises:
-        ConfigError: For a loss other than full-softmax cross-entropy.
+        ConfigError: For a loss other than full-softmax cross-entropy, or a fast path without the property it needs.
     """
 
     def __init__(self, config: Any, dataset: Any) -> None:
@@ -42,6 +42,13 @@ class TransformerRecommender(RecBoleSASRec):
             )
         super().__init__(config, dataset)
         self.fast_path = bool(config["fast_path"])
+        declared = getattr(config, "properties", None)
+        if self.fast_path and declared is not None and not declared.padding_free:
+            raise ConfigError(
+                f"the fast path leaves padding out, and {type(self).__name__} does not declare `padding_free`",
+                "return ModelProperties(padding_free=True, ...) from its `declared_properties(config)`, or set "
+                "fast_path: False",
+            )
         stock_weights = self.trm_encoder.state_dict()
         self.trm_encoder: TransformerEncoder = TransformerEncoder(
             n_layers=self.n_layers,

@@ -1,9 +1,9 @@
 """Atomic file -> flat items and one (start, end, target) triple per row.
 
-RecBole reads, filters and numbers the events; this class then sorts them by 64-bit time (RecBole keeps 32 bits, which
-puts Unix times up to 128 s apart out of order) and keeps one flat array of items. A history is a window into it, so
-memory grows with the number of events, not with events times history length. Events of a user with equal times stay in
-file order.
+RecBole reads, filters and numbers the events (reading.py, cache.py); this class then sorts them by 64-bit time (RecBole
+keeps 32 bits, which puts Unix times up to 128 s apart out of order) and keeps one flat array of items. A history is a
+window into it, so memory grows with the number of events, not with events times history length. Events of a user with
+equal times stay in file order.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
-import os
-import warnings
+from pathlib import Path
 from typing import Any, Optional, Union
 
 import numpy as np
 import pandas as pd
 import torch
-from recbole.data.dataset import SequentialDataset as RecBoleSequentialDataset
 from recbole.data.interaction import Interaction
-from recbole.utils import FeatureSource
+from recbole.utils import FeatureSource, FeatureType
 
+from recbole_prism.data.cache import EventCache, StoredEvents, is_recboles_own
 from recbole_prism.data.dataset_info import DatasetInfo
+from recbole_prism.data.reading import AtomicFileDataset
 from recbole_prism.data.splits import PARTS, Rows, ranges, split_rows
-from recbole_prism.errors import ConfigError, DataError
+from recbole_prism.errors import DataError
 
 logger = logging.getLogger("recbole_prism")
 
 ROW_ID = "row_id"
 
 
-class SequentialDataset(RecBoleSequentialDataset):
+class SequentialDataset(AtomicFileDataset):
     """A sequential data set, and after `build` each of its three parts.
 
     Vocabularies, `num`, `token2id`, `id2token` and item or user features are RecBole's. Batches hold user, target and
@@ -57,152 +57,110 @@ class SequentialDataset(RecBoleSequentialDataset):
 
     def __init__(self, config: Any) -> None:
         self._inter_feat: Union[pd.DataFrame, Interaction, None] = None
-        self._raw_times = np.empty(0)
-        self.item_list_field: str = config["ITEM_ID_FIELD"] + config["LIST_SUFFIX"]
+        self._cache: Optional[EventCache] = None
+        self._stored: Optional[StoredEvents] = None
         super().__init__(config)
         for name in self.feat_name_list:
             if name != "inter_feat":
                 setattr(self, name, self._dataframe_to_interaction(getattr(self, name)))
         self._flatten()
 
-    # ---- reading: RecBole's methods, with checks before and after ----
+    # ---- the cache ----
 
-    def _load_data(self, token: str, dataset_path: str) -> None:
-        parts = self.benchmark_filename_list
-        if parts is not None and len(parts) != len(PARTS):
-            raise ConfigError(f"benchmark_filename is {parts!r}.", "Name three files, for train, valid and test.")
-        names = [f"{token}.inter"] if parts is None else [f"{token}.{part}.inter" for part in parts]
-        for name in names:
-            self._check_file(os.path.join(dataset_path, name))
-        super()._load_data(token, dataset_path)
-
-    def _required(self) -> dict[str, tuple[str, str]]:
-        """Columns an interaction file must have: name -> (type, setting that names it)."""
-        required = {self.uid_field: ("token", "USER_ID_FIELD"), self.iid_field: ("token", "ITEM_ID_FIELD")}
-        if self.benchmark_filename_list is None:
-            required[self.time_field] = ("float", "TIME_FIELD")
+    def _from_scratch(self) -> None:
+        """RecBole's entry to reading: take what an earlier run has kept, or read."""
+        file, reason = self._inter_file(), self._why_not_cached()
+        if reason:
+            logger.debug("'%s' is not cached: %s.", self.dataset_name, reason)
+        elif file.is_file():
+            self._cache = EventCache(self.config, file)
+            self._stored = self._cache.load()
+        if self._stored is None:
+            super()._from_scratch()
         else:
-            required[self.item_list_field] = ("token_seq", "LIST_SUFFIX")
-        return required
+            self._restore(self._stored)
 
-    def _check_file(self, path: str) -> None:
-        """The file exists and its header has the columns that sequences are made of, in their types."""
-        if not os.path.isfile(path):
-            cure = f"Put it there, or set data_path to the folder that holds the folder '{self.dataset_name}'."
-            raise DataError(f"The interaction file {path} does not exist.", cure)
-        with open(path, encoding=self.config["encoding"]) as file:
-            header = file.readline().rstrip("\n")
-        types = dict(column.partition(":")[::2] for column in header.split(self.config["field_separator"]))
-        for name, (kind, key) in self._required().items():
-            if name not in types:
-                raise DataError(
-                    f"{path} has no column '{name}'. Its header is {header!r}.",
-                    f"If the column has another name, say so in a YAML file or on the command line: `{key}: <name>`; "
-                    f"columns are separated by field_separator, here {self.config['field_separator']!r}.",
-                )
-            if types[name] != kind:
-                raise DataError(
-                    f"{path}: column '{name}' has the type '{types[name]}'.", f"Its header must read '{name}:{kind}'."
-                )
+    def _inter_file(self) -> Path:
+        return Path(self.config["data_path"]) / f"{self.dataset_name}.inter"
 
-    def _get_load_and_unload_col(self, source: Any) -> tuple[Optional[set[str]], Optional[set[str]]]:
-        """RecBole's choice of columns, plus those without which there are no sequences."""
-        load, unload = super()._get_load_and_unload_col(source)
-        if source == FeatureSource.INTERACTION:
-            load = None if load is None else load | set(self._required())
-            unload = None if unload is None else unload - set(self._required())
-        return load, unload
+    def _why_not_cached(self) -> str:
+        """What the cache cannot represent, or must not write; "" if it is used."""
+        if not self.config["data_cache"]:
+            return "data_cache is off"
+        if type(self) is not SequentialDataset:
+            return "a subclass may read it otherwise"
+        for key in ("benchmark_filename", "additional_feat_suffix", "preload_weight", "discretization"):
+            if self.config[key]:
+                return f"{key} is set"
+        for source in (FeatureSource.USER, FeatureSource.ITEM):
+            file = self._inter_file().with_suffix(f".{source.value}")
+            if file.is_file() and self._get_load_and_unload_col(source)[0] != set():
+                return f"{file.name} is read as well"
+        return "it is part of RecBole's installation" if is_recboles_own(self._inter_file().parent) else ""
 
-    def _set_alias(self, alias_name: str, default_value: list[str]) -> None:
-        """History and target share one vocabulary; RecBole gives pre-split files two unless told otherwise."""
-        if alias_name == "item_id" and self.benchmark_filename_list is not None:
-            default_value = [*default_value, self.item_list_field]
-        super()._set_alias(alias_name, default_value)
+    def _restore(self, stored: StoredEvents) -> None:
+        """Everything that RecBole's reading would have left behind."""
+        self._get_preset()
+        self._get_field_from_config()
+        for name, kind, source, length, buckets in stored.fields:
+            self.field2type[name], self.field2source[name] = FeatureType(kind), FeatureSource(source)
+            if length is not None:
+                self.field2seqlen[name] = length
+            if buckets is not None:
+                self.field2bucketnum[name] = buckets
+        self._init_alias()
+        for names, tokens in stored.vocabularies:
+            ids = {token: number for number, token in enumerate(tokens)}
+            for name in names:
+                self.field2id_token[name], self.field2token_id[name] = tokens, ids
+        self.user_feat = self.item_feat = None
+        self.feat_name_list = ["inter_feat"]
+        for level, text in stored.notes:
+            logger.log(level, text)
 
-    def _load_feat(self, filepath: str, source: Any) -> Optional[pd.DataFrame]:
-        if self.item_list_field in (self.config["seq_len"] or {}):
-            raise ConfigError(
-                f"seq_len cuts '{self.item_list_field}' to its oldest items.",
-                "Remove it: MAX_ITEM_LIST_LENGTH keeps the most recent ones.",
-            )
-        try:
-            return super()._load_feat(filepath, source)
-        except ValueError as error:  # pandas and RecBole: bad number, bad row, bad header, wrong encoding
-            raise DataError(
-                f"{filepath} cannot be read: {error}", "Repair the file; its header names each column's type."
-            ) from error
-
-    def _load_inter_feat(self, token: str, dataset_path: str) -> None:
-        super()._load_inter_feat(token, dataset_path)
-        if self.benchmark_filename_list is None:
-            bad = np.flatnonzero(~np.isfinite(self.inter_feat[self.time_field].to_numpy()))
-            if len(bad):
-                raise DataError(
-                    f"{len(bad)} of {len(self.inter_feat)} events have no finite time in column '{self.time_field}' "
-                    f"(first in line {bad[0] + 2} of {token}.inter).",
-                    "Give these events a time or remove them: without one their place in a sequence is unknown.",
-                )
-
-    def _filter_nan_user_or_item(self) -> None:
-        missing = self.inter_feat[[self.uid_field, self.iid_field]].isnull().any(axis=1).to_numpy()
-        if missing.any():
-            line = int(np.argmax(missing)) + 2
-            logger.warning(
-                "%d events have no user or no item and are left out (first in line %d).", int(missing.sum()), line
-            )
-            self.inter_feat = self.inter_feat[~missing]
-        super()._filter_nan_user_or_item()
-
-    def _remove_duplication(self) -> None:
-        """As RecBole's, but with a stable sort, so that events with equal times keep their order."""
-        keep = self.config["rm_dup_inter"]
-        if keep is None:
-            return
-        n_before = len(self.inter_feat)
-        ordered = self.inter_feat.sort_values(self.time_field, kind="stable")
-        self.inter_feat = ordered.drop_duplicates(subset=[self.uid_field, self.iid_field], keep=keep)
-        logger.info("rm_dup_inter: %d repeated events removed.", n_before - len(self.inter_feat))
-
-    def _fill_nan(self) -> None:
-        with warnings.catch_warnings():  # RecBole's filling warns of pandas 3, which _compat.py refuses
-            warnings.simplefilter("ignore", FutureWarning)
-            super()._fill_nan()
-
-    def _reset_index(self) -> None:
-        if self.inter_feat.empty:
-            raise DataError(
-                f"No event of '{self.dataset_name}' is left after filtering.",
-                "Loosen the filters (interval keys, val_interval).",
-            )
-        super()._reset_index()
-
-    def _remap_ID_all(self) -> None:
-        if self.benchmark_filename_list is None:  # from here on RecBole may normalise or discretise the column
-            self._raw_times = self.inter_feat[self.time_field].to_numpy(np.float64, copy=True)
-        super()._remap_ID_all()
+    def _to_store(self) -> StoredEvents:
+        shared: dict[int, tuple[list[str], np.ndarray]] = {}
+        for name, tokens in self.field2id_token.items():
+            shared.setdefault(id(tokens), ([], tokens))[0].append(name)
+        length, buckets = self.field2seqlen, self.field2bucketnum
+        fields = [
+            [name, kind.value, self.field2source[name].value, length.get(name), buckets.get(name)]
+            for name, kind in self.field2type.items()
+        ]
+        vocabularies = list(shared.values())
+        return StoredEvents(self.items, self.times, self._events_of_user, vocabularies, fields, self._notes)
 
     # ---- flat arrays ----
 
     def _flatten(self) -> None:
         """Replace the table of events by the flat arrays."""
-        table = self.inter_feat
+        if self._stored is not None:
+            self.items, self.times = self._stored.items, self._stored.times
+            self._events_of_user = self._stored.events_of_user
+            self._all_rows, self._part_index = self._rows_of_sequences()
+        else:
+            self._flatten_table(self.inter_feat)
+        self._raw_times = np.empty(0)
+        self._inter_feat = self._cache = self._stored = None
+        self._report()
+
+    def _flatten_table(self, table: pd.DataFrame) -> None:
         user, item = table[self.uid_field].to_numpy(), table[self.iid_field].to_numpy()
         missing = int(((user == 0) | (item == 0)).sum())
         if missing:  # only pre-split files come this far: all others were filtered
             raise DataError(
                 f"{missing} rows of '{self.dataset_name}' have no user or no item.", "Remove them from the files."
             )
-        if self.benchmark_filename_list is None:
-            order = np.lexsort((self._raw_times, user))  # stable: equal times stay in file order
-            self.items = item[order].astype(np.int32)
-            self.times = self._raw_times[order]
-            self._events_of_user = np.bincount(user, minlength=self.user_num)
-            self._all_rows, self._part_index = self._rows_of_sequences()
-        else:
+        if self.benchmark_filename_list is not None:
             self._all_rows, self._part_index = self._rows_of_files(table, user, item)
-        self._raw_times = np.empty(0)
-        self._inter_feat = None
-        self._report()
+            return
+        order = np.lexsort((self._raw_times, user))  # stable: equal times stay in file order
+        self.items = item[order].astype(np.int32)
+        self.times = self._raw_times[order]
+        self._events_of_user = np.bincount(user, minlength=self.user_num)
+        self._all_rows, self._part_index = self._rows_of_sequences()
+        if self._cache is not None:
+            self._cache.store(self._to_store())
 
     def _rows_of_sequences(self) -> tuple[Rows, list[np.ndarray]]:
         """One row per event that has an earlier one, and the row numbers of the three parts."""

@@ -42,6 +42,11 @@ def writing_errors(target: Path) -> Iterator[None]:
         raise DataError(f"{cause} (nothing that was there before has been changed)", cure) from error
 
 
+def is_no_permission(error: BaseException) -> bool:
+    """Whether an error says that a place may not be written."""
+    return isinstance(error, OSError) and error.errno in _NO_PERMISSION
+
+
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
     """A temporary folder inside `target`, so that its files can be moved into place with one rename each.

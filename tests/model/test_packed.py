@@ -103,6 +103,8 @@ def test_dropout_has_the_right_distribution(probability: float) -> None:
 
 def test_dropout_edges() -> None:
     values = torch.randn(7)
+    assert torch.equal(Dropout(1e-6)(values), values)  # rounds to 0, not to 1
+    assert (Dropout(1e-5)(torch.ones(100_000)) != 0).float().mean() > 0.99
     assert Dropout(0.0)(values) is values
     assert Dropout(0.5).eval()(values) is values
     assert float(Dropout(1.0)(values).abs().sum()) == 0.0

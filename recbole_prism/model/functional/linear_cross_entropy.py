@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Logits handled at a time (8 MB in fp32), but at least this many rows: fewer would turn the products into vector ones.
-_CHUNK_LOGITS = 1 << 21
-_MIN_ROWS = 32
+# Rows handled at a time: as many as have about so many logits (2.4 MB in fp32, near the cache), in steps of 16, but at
+# least 48: fewer would turn the products into vector ones. A tenth faster on a CPU than all rows at once.
+_CHUNK_LOGITS = 600_000
+_MIN_ROWS = 48
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -20,7 +21,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, items: Tensor, targets: Tensor) -> Tensor:
         want_hidden, want_items = ctx.needs_input_grad[:2]
         n_rows = hidden.shape[0]
-        chunk = max(_MIN_ROWS, _CHUNK_LOGITS // items.shape[0])
+        chunk = max(_MIN_ROWS, _CHUNK_LOGITS // items.shape[0] // 16 * 16)
         buffer = hidden.new_empty(min(chunk, n_rows), items.shape[0])
         grad_hidden = torch.empty_like(hidden) if want_hidden else None
         grad_items = torch.zeros_like(items) if want_items else None

@@ -19,7 +19,7 @@ MASKED_LOGIT = -10000.0  # RecBole's additive mask value; exp of it is 0 in fp32
 
 def visibility_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """Additive attention mask: 0 where `visible` (bool) is True, -10000 elsewhere."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, MASKED_LOGIT)
+    return visible.to(dtype).sub_(1.0).mul_(-MASKED_LOGIT)
 
 
 class MultiHeadAttention(nn.Module):

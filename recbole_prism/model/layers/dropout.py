@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _LEVELS = 1 << 16  # one 16-bit number decides over one element
+_SMALLEST = 0.5 / _LEVELS  # a smaller probability rounds to 0
 
 
 def scaled_keep_mask(shape: torch.Size, probability: float, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -26,7 +27,8 @@ def scaled_keep_mask(shape: torch.Size, probability: float, device: torch.device
     n_words = (shape.numel() + 3) // 4
     words = torch.empty(n_words, dtype=torch.int64, device=device).random_(-(2**63), None)
     bits = words.view(torch.int16)[: shape.numel()].view(shape)
-    return (bits < n_keep - _LEVELS // 2).to(dtype).mul_(_LEVELS / n_keep)
+    mask = torch.empty(shape, dtype=dtype, device=device)
+    return torch.lt(bits, n_keep - _LEVELS // 2, out=mask).mul_(_LEVELS / n_keep)  # no bool mask in between
 
 
 class Dropout(nn.Module):
@@ -42,9 +44,14 @@ class Dropout(nn.Module):
             raise ValueError(f"dropout probability must lie in [0, 1], got {probability}")
         self.probability = probability
 
+    @property
+    def rate(self) -> float:
+        """P(drop) in the module's present mode; 0 also where the probability rounds to it."""
+        return self.probability if self.training and self.probability >= _SMALLEST else 0.0
+
     def forward(self, values: Tensor) -> Tensor:
         """Drop elements in training, return the input itself in evaluation."""
-        if not self.training or self.probability == 0.0:
+        if self.rate == 0.0:
             return values
         if values.device.type != "cpu" or self.probability == 1.0:
             return functional.dropout(values, self.probability)  # fused on other devices

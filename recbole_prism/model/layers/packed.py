@@ -197,8 +197,9 @@ def pack(branches: Sequence[tuple[Tensor, Tensor]], *, causal: bool = True) -> P
     width = max(seq.shape[1] for seq, _ in branches)
     stacked = torch.cat([functional.pad(seq, (0, width - seq.shape[1])) for seq, _ in branches])
     lengths = torch.cat([length for _, length in branches])
-    order, starts, sequences, positions = _token_layout(lengths)
-    return _assemble(stacked[sequences, positions], lengths, order, starts, sequences, positions, causal)
+    on_host = lengths.cpu().numpy()  # the one wait for the device in packing
+    order, starts, sequences, positions = _token_layout(lengths, on_host)
+    return _assemble(stacked[sequences, positions], lengths, on_host, order, starts, sequences, positions, causal)
 
 
 def restack(packed: Packed, copied: Tensor, *, causal: bool = True) -> tuple[Packed, Tensor, Tensor]:
@@ -219,28 +220,36 @@ def restack(packed: Packed, copied: Tensor, *, causal: bool = True) -> tuple[Pac
     copied_starts[packed.order] = torch.cumsum(copied_lengths, 0) - copied_lengths + packed.items.shape[0]
     lengths = torch.cat([packed.lengths, packed.lengths[copied]])
     sources = torch.cat([packed.starts, copied_starts[copied]])
-    order, starts, sequences, positions = _token_layout(lengths)
+    on_host = lengths.cpu().numpy()
+    order, starts, sequences, positions = _token_layout(lengths, on_host)
     place = sources[sequences] + positions
     items = torch.cat([packed.items, packed.items[copied_tokens]])[place]
-    return _assemble(items, lengths, order, starts, sequences, positions, causal), copied_tokens, place
+    return _assemble(items, lengths, on_host, order, starts, sequences, positions, causal), copied_tokens, place
 
 
-def _token_layout(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sorted order [S], first token [S], and per token [N] its sequence and position."""
+def _token_layout(lengths: Tensor, on_host: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sorted order [S], first token [S], and per token [N] its sequence and position; `on_host` are the lengths too."""
     order = torch.argsort(lengths, stable=True)
     ascending = lengths[order]
     starts = torch.empty_like(ascending)
     starts[order] = torch.cumsum(ascending, 0) - ascending
-    sequences = torch.repeat_interleave(order, ascending)
+    sequences = torch.repeat_interleave(order, ascending, output_size=int(on_host.sum()))
     positions = torch.arange(sequences.shape[0], device=lengths.device) - starts[sequences]
     return order, starts, sequences, positions
 
 
 def _assemble(
-    items: Tensor, lengths: Tensor, order: Tensor, starts: Tensor, sequences: Tensor, positions: Tensor, causal: bool
+    items: Tensor,
+    lengths: Tensor,
+    on_host: np.ndarray,
+    order: Tensor,
+    starts: Tensor,
+    sequences: Tensor,
+    positions: Tensor,
+    causal: bool,
 ) -> Packed:
     """Cut the token layout into length groups."""
-    ascending = lengths[order].cpu().numpy()  # the one wait for the device in a packed batch
+    ascending = np.sort(on_host)
     bounds = group_boundaries(ascending)
     ends = np.concatenate([[0], np.cumsum(ascending)])
     key_mask = items != 0
@@ -259,7 +268,7 @@ def _group(lengths: Tensor, positions: Tensor, keys: Tensor, rows: slice, width:
     """Places and visibility of one length group: `lengths` [b], `positions` and `keys` [n]."""
     n_rows, device = lengths.shape[0], lengths.device
     row_starts = torch.arange(n_rows, device=device) * width
-    places = torch.repeat_interleave(row_starts, lengths) + positions
+    places = torch.repeat_interleave(row_starts, lengths, output_size=positions.shape[0]) + positions
     visible = torch.zeros(n_rows * width, dtype=torch.bool, device=device).index_copy_(0, places, keys)
     visible = visible_keys(visible.view(n_rows, width), causal=causal)
     return LengthGroup(rows, width, places, visible, row_starts + lengths - 1)

@@ -18,6 +18,7 @@ from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.layers.feed_forward import FeedForward
 from recbole_prism.model.layers.lens import BoostSettings, lens_contexts
 from recbole_prism.model.layers.packed import Packed, visible_keys
+from recbole_prism.model.layers.projection import projected_norm
 from recbole_prism.model.layers.router import VIEWS, SemanticAnchorRouter, composition, primary_anchor, view_mask
 
 LENS_VALUES = ("own", "layer", "hidden")
@@ -170,10 +171,10 @@ class PrismLayer(nn.Module):
 
     def _project(self, contexts: Tensor, hidden: Tensor) -> Tensor:
         """Output projection, residual and LayerNorm, shared by the lenses: [..., K, d] and [..., d] -> [..., K, d]."""
-        projected = self.out_dropout(self.dense(contexts))
-        return self.LayerNorm(projected + hidden[..., None, :] if self.lens_residual else projected)
+        residual = hidden[..., None, :] if self.lens_residual else None
+        return projected_norm(contexts, residual, self.dense, self.out_dropout, self.LayerNorm)
 
 
 def mix(outputs: Tensor, ratio: Tensor) -> Tensor:
     """sum_k g^k z^k: [..., K, d] and [..., K] -> [..., d]."""
-    return torch.matmul(ratio[..., None, :], outputs).squeeze(-2)
+    return (ratio[..., None] * outputs).sum(dim=-2)  # faster than N products of 1 x K with K x d

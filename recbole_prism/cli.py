@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any, Mapping, Optional, Sequence
 
-from recbole_prism import __version__, registry, settings_files
+from recbole_prism import __version__, registry, schema, settings_files
 from recbole_prism.errors import ConfigError, RecBolePrismError
 from recbole_prism.progress import ConsoleHandler
 
@@ -70,7 +70,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def parse_command_line(argv: Sequence[str]) -> dict[str, Any]:
-    """Arguments as settings: `--key=value` or `--key value`, the value being YAML.
+    """Arguments as settings: `--key=value` or `--key value`, the value being YAML (or text, where the key wants text).
 
     Args:
         argv: Arguments without program name and verb.
@@ -98,11 +98,15 @@ def parse_command_line(argv: Sequence[str]) -> dict[str, Any]:
                 if not rest or rest[0].startswith("--"):
                     raise ConfigError(f"--{key} has no value", f"write --{key}=VALUE")
                 text = rest.pop(0)
-            value = text if key in ("config_files", "recipe") else settings_files.parse_value(text)
+            value = text if key in ("config_files", "recipe") else _parsed(key, text)
         if key in settings and settings[key] != value:
             raise ConfigError(f"--{key} is given twice: {settings[key]!r} and {value!r}", "leave one of them out")
         settings[key] = value
     return settings
+
+
+def _parsed(key: str, text: str) -> Any:
+    return settings_files.parse_text(text) if schema.is_text(key) else settings_files.parse_value(text)
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -162,10 +166,8 @@ def _table(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _shown(metric: str) -> str:
-    from recbole_prism.schema import SUPPORTED_METRICS
-
     name, at, k = metric.partition("@")
-    return {known.lower(): known for known in SUPPORTED_METRICS}.get(name, name) + at + k
+    return {known.lower(): known for known in schema.SUPPORTED_METRICS}.get(name, name) + at + k
 
 
 def _right_form(argument: str) -> str:

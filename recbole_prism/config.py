@@ -16,7 +16,7 @@ import torch
 import yaml
 from recbole.utils import ModelType
 
-from recbole_prism import config_checks, registry, settings_files
+from recbole_prism import config_checks, config_columns, registry, settings_files
 from recbole_prism.errors import ConfigError, ModelError
 
 # Where and how fast a run is made, not what it computes: two runs that differ only here are the same experiment.
@@ -151,12 +151,15 @@ class Config(recbole_configurator.Config):
         final["model"], final["dataset"] = self.model_entry.spec, self.dataset
         if self.origin["valid_metric_bigger"] == "default":
             del final["valid_metric_bigger"]  # follows from valid_metric
+        if self.origin["load_col"] == "default":
+            final["load_col"] = {"inter": config_columns.main_columns(final)}  # under the names they have
         self._settle_negatives(final)
         config_checks.check_all(
             final, self.origin, self.model_entry, self.model_class, self._defaults, self._model_defaults
         )
         if self._require_data:
             config_checks.check_dataset(final, settings_files.properties_folder())
+            config_columns.check_columns(final, self.origin)
         for key in ("metrics", "topk"):
             final[key] = list(final[key]) if isinstance(final[key], list) else [final[key]]
         self._settings = frozenset(final)

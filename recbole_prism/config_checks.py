@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-import recbole
 from recbole.utils import InputType
 
+from recbole_prism import config_columns, config_values
 from recbole_prism.errors import ConfigError, DataError
 from recbole_prism.registry import ModelEntry, nearest
 from recbole_prism.schema import LIST_METRICS, MAX_LIST_LENGTH, RECBOLE_KEYS, SCHEMA, SUPPORTED_METRICS, Key, infer
@@ -98,6 +98,9 @@ def check_all(
         raise ConfigError(f"transform is not supported (from {origin['transform']})", "a model brings its own")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", values["device"]):
         raise ConfigError(f"device is {values['device']!r} (from {origin['device']})", _DEVICE)
+    config_values.check_values(values, origin)
+    config_values.check_effect(values, origin, entry, defaults)
+    config_columns.check_form(values, origin, entry)
     _check_eval_args(values["eval_args"], origin["eval_args"])
     _check_metrics(values)
     _check_loss(values, origin, entry, model_class)
@@ -117,10 +120,8 @@ def check_dataset(values: Mapping[str, Any], properties: Path) -> None:
         DataError: The file is missing.
     """
     name, root = values["dataset"], Path(values["data_path"])
-    folder = (Path(recbole.__file__).parent / "dataset_example" if name == "ml-100k" else root) / name
-    phases = values.get("benchmark_filename")
-    files = [f"{name}.{phase}.inter" for phase in phases] if phases else [f"{name}.inter"]
-    missing = [file for file in files if not (folder / file).is_file()]
+    folder = config_columns.dataset_folder(values)
+    missing = [file for file in config_columns.inter_names(values) if not (folder / file).is_file()]
     if not missing:
         return
     present = {"ml-100k"} | {path.name for path in root.glob("*") if (path / f"{path.name}.inter").is_file()}
@@ -164,9 +165,16 @@ def _check_eval_args(eval_args: Mapping[str, Any], origin: str) -> None:
     if not (isinstance(split, dict) and len(split) == 1):
         raise ConfigError(f"eval_args.split is {split!r} (from {origin})", "write split: {LS: valid_and_test}")
     ((kind, how),) = split.items()
-    if kind not in ("LS", "RS", "TS") or (kind == "LS" and how not in _LEAVE_ONE_OUT):
+    if kind not in ("LS", "RS", "TS") or not (
+        how in _LEAVE_ONE_OUT if kind == "LS" else config_values.are_shares(how)  # of train, valid and test
+    ):
         cure = f"{{LS: x}} with x one of {', '.join(_LEAVE_ONE_OUT)}; {{RS: [0.8, 0.1, 0.1]}}; {{TS: [0.8, 0.1, 0.1]}}"
         raise ConfigError(f"eval_args.split is {split!r} (from {origin})", cure)
+    if kind != "RS" and eval_args["group_by"] != "user":
+        raise ConfigError(
+            f"eval_args.group_by {eval_args['group_by']!r} would do nothing for split {kind} (from {origin})",
+            "write group_by: user; only RS can split all users' rows at once",
+        )
 
 
 def _check_metrics(values: Mapping[str, Any]) -> None:
@@ -238,6 +246,8 @@ def _hint(value: Any, key: Key) -> str:
         return f"write [{value}]"
     if isinstance(value, str) and bool in key.types and value.lower() in ("yes", "no", "on", "off"):
         return f"write {value.lower() in ('yes', 'on')}"
+    if isinstance(value, list) and str in key.types:
+        return f"write '{value}', in quotes"
     if isinstance(value, float) and int in key.types and value.is_integer():
         return f"write {int(value)}"
     return ""

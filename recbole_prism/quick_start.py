@@ -65,6 +65,8 @@ def run(
     """
     with RunLog() as log:
         config = config_with_data(model, dataset, config_file_list, config_dict, command_line)
+        if config.origin["state"] != "default":
+            log.set_level(config["state"])
         with _torch_threads(config["n_threads"]):
             return _run(config, log, saved, overwrite)
 

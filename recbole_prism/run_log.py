@@ -34,6 +34,10 @@ class RunLog:
             logger.addHandler(handler)
         return self
 
+    def set_level(self, level: str) -> None:
+        """Leave records below a level out from now on, on the terminal and in the file: RecBole's key `state`."""
+        logger.setLevel(level.upper())
+
     def write_to(self, directory: Path) -> None:
         """Write this run's records into a directory, after those of earlier attempts at the same run."""
         self._file = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")

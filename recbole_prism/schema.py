@@ -113,12 +113,12 @@ def _count(meaning: str, room: str, low: int = 1, high: Optional[int] = None, op
     return Key((int,), meaning, room, low=low, high=high, optional=optional)
 
 
-def _positive(meaning: str, room: str) -> Key:
-    return Key((float,), meaning, room, low=0, open_low=True)
+def _positive(meaning: str = "", room: str = "recbole") -> Key:
+    return Key((float,), meaning, room, low=0, open_low=True, high=float("inf"), open_high=True)
 
 
-def _weight(meaning: str, room: str) -> Key:
-    return Key((float,), meaning, room, low=0)
+def _weight(meaning: str = "", room: str = "recbole") -> Key:
+    return Key((float,), meaning, room, low=0, high=float("inf"), open_high=True)
 
 
 def _probability(meaning: str, room: str) -> Key:
@@ -225,9 +225,9 @@ RECBOLE_KEYS: Mapping[str, Key] = {
     ),
     **dict.fromkeys(("HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "ENTITY_ID_FIELD"), _TEXT),
     **dict.fromkeys(
-        ("dataset_save_path", "dataloaders_save_path", "transform", "config_file", "rm_dup_inter", "encoding"),
-        _OPTIONAL_TEXT,
+        ("dataset_save_path", "dataloaders_save_path", "transform", "config_file", "encoding"), _OPTIONAL_TEXT
     ),
+    "rm_dup_inter": Key((str,), choices=("first", "last"), optional=True),
     **dict.fromkeys(("user_inter_num_interval", "item_inter_num_interval"), _OPTIONAL_TEXT),
     **dict.fromkeys(("entity_kg_num_interval", "relation_kg_num_interval"), _OPTIONAL_TEXT),
     **dict.fromkeys(
@@ -238,7 +238,7 @@ RECBOLE_KEYS: Mapping[str, Key] = {
     ),
     **dict.fromkeys(("filter_inter_by_user_or_item", "kg_reverse_r"), _FLAG),
     **dict.fromkeys(("normalize_all", "single_spec"), _OPTIONAL_FLAG),
-    **dict.fromkeys(("normalize_field", "numerical_features", "benchmark_filename"), _NAMES_OR_NONE),
+    **dict.fromkeys(("normalize_field", "benchmark_filename", "additional_feat_suffix"), _NAMES_OR_NONE),
     **dict.fromkeys(
         ("alias_of_user_id", "alias_of_item_id", "alias_of_entity_id", "alias_of_relation_id"), _NAMES_OR_NONE
     ),
@@ -261,12 +261,18 @@ RECBOLE_KEYS: Mapping[str, Key] = {
         (str,),
         choices=("critical", "CRITICAL", "error", "ERROR", "warning", "WARNING", "info", "INFO", "debug", "DEBUG"),
     ),
-    "additional_feat_suffix": Key((list, str), optional=True),
-    "learner": Key((str,), choices=("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")),
-    "learning_rate": Key((float,), low=0, open_low=True, high=float("inf"), open_high=True),
-    "weight_decay": Key((float,), low=0),
+    "numerical_features": Key((list,)),
+    "learner": Key((str,), choices=("adam", "adamw", "sgd", "adagrad", "rmsprop")),
+    "learning_rate": _positive(),
+    "weight_decay": _weight(),
     "eval_args": Key((dict,)),
     "metrics": Key((str, list), of=(str,)),
     "topk": Key((int, list), low=1, of=(int,)),
-    "tail_ratio": Key((float,), low=0, open_low=True),
+    "tail_ratio": _positive(),
 }
+
+
+def is_text(name: str) -> bool:
+    """Whether a setting is text and nothing else, so that no YAML form is meant by what looks like one."""
+    key = SCHEMA.get(name) or RECBOLE_KEYS.get(name)
+    return key is not None and key.types == (str,)

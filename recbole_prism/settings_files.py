@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Hashable
+from typing import Any, Hashable, Optional
 
 import yaml
 
@@ -46,6 +46,15 @@ def parse_value(text: str) -> Any:
     except yaml.YAMLError as error:
         cure = "quote text with special characters: --key='\"a: b\"'"
         raise ConfigError(f"cannot read the value {text!r}: {_reason(error)}", cure) from error
+
+
+def parse_text(text: str) -> Optional[str]:
+    """One value of a setting that is text: `~` and YAML's quotes count, all else is meant as written: "[3,inf)"."""
+    try:
+        value = yaml.load(text, Loader=SettingsLoader)
+    except yaml.YAMLError:
+        return text
+    return value if value is None or isinstance(value, str) else text
 
 
 def load_yaml(path: Path) -> dict[str, Any]:

@@ -67,6 +67,23 @@ def test_values_with_and_without_equals_sign() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[3,inf)", "[3,inf)"),
+        ("[3,10]", "[3,10]"),
+        ("(0,1];[3,inf)", "(0,1];[3,inf)"),
+        ("'[3,inf)'", "[3,inf)"),
+        ("2024", "2024"),
+        ("~", None),
+    ],
+)
+def test_a_key_that_wants_text_takes_it_as_it_stands(text: str, value: Optional[str]) -> None:
+    for arguments in ([f"--user_inter_num_interval={text}"], ["--user_inter_num_interval", text]):
+        assert cli.parse_command_line(arguments) == {"user_inter_num_interval": value}
+    assert cli.parse_command_line(['--field_separator="\\t"']) == {"field_separator": "\t"}
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["epochs=5"], "write --epochs=5"),  # C1

@@ -112,8 +112,12 @@ def test_common_protocol_of_the_transformers() -> None:
 
 
 def test_quick_recipe_is_valid_for_its_model() -> None:
-    config = make("PRISM", files=[str(recipe_path("ml-100k", "PRISM"))])
-    assert config["MAX_ITEM_LIST_LENGTH"] == 20 and config.origin["epochs"] == "recipe ml-100k/PRISM.yaml"
+    path = recipe_path("ml-100k", "PRISM")
+    config = make("PRISM", files=[str(path)])
+    assert (
+        config["MAX_ITEM_LIST_LENGTH"] == load_yaml(path)["MAX_ITEM_LIST_LENGTH"] < 50
+        and config.origin["epochs"] == "recipe ml-100k/PRISM.yaml"
+    )
 
 
 # merge and origin
@@ -220,6 +224,30 @@ def test_identity_ignores_the_machine_and_the_seed_and_nothing_else() -> None:
         ({"save_dataset": True}, "no cache"),
         ({"log_wandb": True}, "history.jsonl"),
         ({"hidden_size": 65}, "n_heads"),
+        ({"learner": "sparse_adam"}, "one of adam, adamw"),
+        ({"eval_args": {"split": {"RS": "abc"}}}, "{RS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"RS": [0.9, 0.1]}}}, "{RS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"RS": [0.0, 0.0, 0.0]}}}, "{RS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"TS": [1, -1, 1]}}}, "{TS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"TS": [True, 1, 1]}}}, "{TS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"group_by": "none"}}, "would do nothing for split LS"),
+        ({"clip_grad_norm": {"max_nrom": 5}}, "clip_grad_norm.max_nrom (from dict)\n  -> did you mean max_norm?"),
+        ({"clip_grad_norm": {"norm_type": 2}}, "{max_norm: 5}"),
+        ({"clip_grad_norm": {}}, "{max_norm: 5}"),
+        ({"clip_grad_norm": {"max_norm": 0}}, "above 0"),
+        ({"rm_dup_inter": "frist"}, "one of first, last or ~"),
+        ({"user_inter_num_interval": "5"}, "[5,inf)"),
+        ({"user_inter_num_interval": [5, 10]}, "write '[5, 10]', in quotes"),
+        ({"item_inter_num_interval": "[5,x)"}, "(from dict)"),
+        ({"item_inter_num_interval": "[9,5]"}, "(from dict)"),
+        ({"encoding": "utf-9"}, "utf-8"),
+        ({"cl_temperature": float("inf")}, "below inf"),
+        ({"aux_weight": float("inf")}, "below inf"),
+        ({"weight_decay": float("inf")}, "below inf"),
+        ({"tail_ratio": 0}, "above 0"),
+        ({"load_col": {"intr": ["user_id"]}}, "did you mean inter?"),
+        ({"load_col": {"inter": "user_id"}}, "{inter: [user_id]}"),
+        ({"unload_col": {"inter": ["rating"]}}, "load_col: ~"),
         ({"n_layers": 1}, "at least 2"),
         ({"seed": object()}, "settings are numbers"),
     ],
@@ -227,6 +255,55 @@ def test_identity_ignores_the_machine_and_the_seed_and_nothing_else() -> None:
 )
 def test_refused_before_data_is_read(settings: dict[str, Any], words: str) -> None:
     assert words in message(ConfigError, "PRISM", **settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("RATING_FIELD", "stars"),
+        ("POSITION_FIELD", "place"),
+        ("require_pow", True),
+        ("NEG_PREFIX", "no_"),
+        ("LABEL_FIELD", "liked"),
+        ("threshold", {"rating": 3}),
+        ("normalize_all", True),
+        ("normalize_field", ["timestamp"]),
+        ("numerical_features", ["timestamp"]),
+        ("discretization", {"timestamp": {"method": "LD"}}),
+        ("preload_weight", {"item_id": "vector"}),
+        ("additional_feat_suffix", ["vectors"]),
+        ("seq_len", {"words": 5}),
+        ("HEAD_ENTITY_ID_FIELD", "head"),
+        ("TAIL_ENTITY_ID_FIELD", "tail"),
+        ("RELATION_ID_FIELD", "relation"),
+        ("ENTITY_ID_FIELD", "entity"),
+        ("alias_of_entity_id", ["head"]),
+        ("alias_of_relation_id", ["relation"]),
+        ("kg_reverse_r", True),
+        ("entity_kg_num_interval", "[2,inf)"),
+        ("relation_kg_num_interval", "[2,inf)"),
+    ],
+)
+def test_a_key_that_would_do_nothing_is_refused_by_name(key: str, value: Any) -> None:
+    assert f"{key} = {value!r} would do nothing for PRISM (from dict)" in message(ConfigError, "PRISM", **{key: value})
+    make("PRISM", **{key: make("PRISM")[key]})  # its default is none of its business
+    if key not in ("RATING_FIELD", "POSITION_FIELD", "require_pow"):
+        assert make("recbole:SASRec", **{key: value})[key] == value  # RecBole's own data path reads it
+
+
+def test_filters_would_do_nothing_to_pre_split_files() -> None:
+    for key, value in (("rm_dup_inter", "last"), ("item_inter_num_interval", "[5,inf)")):
+        text = message(ConfigError, benchmark_filename=["train", "valid", "test"], **{key: value})
+        assert key in text and "benchmark_filename" in text
+
+
+def test_forms_that_recbole_reads_are_accepted() -> None:
+    for interval in ("[5,inf)", "(0, 1];[3,4)", "[-inf,2.5]", None):
+        assert make(user_inter_num_interval=interval)["user_inter_num_interval"] == interval
+    for split in ({"RS": [0.8, 0.1, 0.1]}, {"TS": [8, 1, 1]}, {"RS": [1, 0, 1]}):
+        assert make(eval_args={"split": split})["eval_args"]["split"] == split
+    make(eval_args={"split": {"RS": [8, 1, 1]}, "group_by": "none"}, encoding="latin-1", rm_dup_inter="last")
+    make(clip_grad_norm={"max_norm": 5, "norm_type": float("inf"), "error_if_nonfinite": True, "foreach": None})
 
 
 def test_harmless_spellings_of_the_defaults_are_accepted() -> None:
@@ -294,6 +371,51 @@ def test_pre_split_files_must_all_be_there(tmp_path: Path) -> None:
     write(tmp_path / "parts" / "parts.train.inter", "")
     text = message(DataError, dataset="parts", data_path=str(tmp_path), benchmark_filename=["train", "valid", "test"])
     assert "parts.valid.inter" in text
+
+
+# columns
+
+
+def test_default_columns_are_loaded_under_the_names_they_have() -> None:
+    names = {"USER_ID_FIELD": "uid", "ITEM_ID_FIELD": "asin", "TIME_FIELD": "when"}
+
+    def own(**settings: Any) -> Config:
+        return Config("recbole:SASRec", "own", config_dict={**names, **settings}, require_data=False)
+
+    assert own()["load_col"] == {"inter": ["uid", "asin", "when"]} and own().origin["load_col"] == "default"
+    given = {"inter": ["uid", "asin", "when", "stars"]}
+    assert own(load_col=given)["load_col"] == given
+    with pytest.raises(ConfigError, match=r"(?s)leaves out uid, .*\[uid, asin, when\]"):
+        own(load_col={"inter": ["asin", "when"]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"load_col": {"inter": ["user_id", "item_id", "timestmp"]}}, "did you mean timestamp?"),
+        ({"load_col": {"inter": ["user_id"], "item": ["item_id", "movie_titel"]}}, "did you mean movie_title?"),
+        ({"val_interval": {"rating": "[3,inf)"}}, "load_col: {inter: [..., rating]}"),
+        ({"val_interval": {"ratings": "[3,inf)"}}, "did you mean rating?"),
+        ({"load_col": {"inter": "*"}, "val_interval": {"rating": "3"}}, "rating holds numbers"),
+        ({"load_col": {"item": ["class"]}, "val_interval": {"item_id": "5"}}, "item_id holds tokens"),
+    ],
+)
+def test_columns_are_checked_against_the_headers(settings: dict[str, Any], words: str) -> None:
+    assert words in message((ConfigError, DataError), **settings)  # type: ignore[arg-type]
+
+
+def test_right_columns_are_accepted() -> None:
+    make(load_col={"inter": "*"}, val_interval={"rating": "[3,inf)", "timestamp": [0, 9e8]})
+    make(load_col={"inter": ["rating"], "item": ["item_id", "class"]}, val_interval={"item_id": ["5", "7"]})
+    assert make(load_col=None, unload_col={"inter": ["rating"]})["load_col"] is None
+
+
+def test_header_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "toy.inter").write_bytes("user_id:token\titem_id:token\tgröße:float\n".encode("latin-1"))
+    settings = {"data_path": str(tmp_path), "load_col": {"inter": ["größe"]}}
+    assert "set encoding" in message(DataError, dataset="toy", encoding="utf-8", **settings)
+    make(dataset="toy", encoding="latin-1", **settings)
 
 
 # settings files and values

@@ -18,6 +18,8 @@ FLOORS = (
     ("model.layers",),
     ("model.sequential_recommender",),
     ("registry", "schema", "settings_files"),
+    ("config_values",),
+    ("config_columns",),
     ("config_checks",),
     ("config",),
     ("data",),

@@ -67,7 +67,7 @@ SETTINGS = [
     ("ties", {}),
     ("repeats", {"rm_dup_inter": "last"}),
     ("repeats", {"item_inter_num_interval": "[60,inf)"}),
-    ("repeats", {"val_interval": {"timestamp": "[50,300]"}, "normalize_all": True}),
+    ("repeats", {"val_interval": {"timestamp": "[50,300]"}, "normalize_all": True, "model": "recbole:GRU4Rec"}),
     ("short", {"eval_args": {"split": {"LS": "test_only"}}}),
 ]
 

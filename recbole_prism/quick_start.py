@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,17 @@ from recbole_prism.config import Config, check_topk
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.preparation import create_dataset, data_preparation
 from recbole_prism.data.prepare import config_with_data
+from recbole_prism.errors import ModelError, RecBolePrismError
 from recbole_prism.evaluation.diversity import check_diversity
-from recbole_prism.run_directory import RunArtifact, RunDirectory, code_version, compute_identity, read_run
+from recbole_prism.run_directory import (
+    RunArtifact,
+    RunDirectory,
+    class_source,
+    code_version,
+    compute_identity,
+    describe_device,
+    read_run,
+)
 from recbole_prism.run_files import read_json
 from recbole_prism.run_log import RunLog
 from recbole_prism.run_outputs import environment, n_parameters, result_of, summarise, write_description
@@ -75,7 +83,11 @@ def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str,
     seed_everything(config["seed"], config["reproducibility"])
     for key, (value, origin) in config.changes().items():
         logger.info("%s: %s (%s)", key, value, origin)
-    data = create_dataset(config)
+    logger.info("device: %s", describe_device(config["device"]))
+    if config["device"].type == "cuda":
+        torch.cuda.reset_peak_memory_stats(config["device"])  # what is reported is this run's
+    with _stock_failure(config, "read its data"):
+        data = create_dataset(config)
     check_topk(config, data.item_num - 1)
     loaders = data_preparation(config, data)
     info = loaders[0].info
@@ -104,14 +116,14 @@ def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Op
     seed_everything(config["seed"], config["reproducibility"])  # again: weights do not depend on how data was read
     # RecBole's own classes on RecBole's own data path get its data set; all others must do with its description
     source = train._dataset if config.model_entry.origin == "stock" else train.info
-    model = config.model_class(config, source).to(config["device"])
-    logger.info(
-        "%s: %s parameters, on %s", config.model_entry.display_name, f"{n_parameters(model):,}", config["device"]
-    )
+    with _stock_failure(config, "be built"):
+        model = config.model_class(config, source).to(config["device"])
+    logger.info("%s: %s parameters", config.model_entry.display_name, f"{n_parameters(model):,}")
     if directory is not None:
         write_description(directory, config, model, test.dataset)
     trainer = Trainer(config, model, directory)
-    trainer.fit(train, valid, show_progress=config["show_progress"])
+    with _stock_failure(config, "be trained"):
+        trainer.fit(train, valid, show_progress=config["show_progress"])
     trainer.load_best_weights()
     ranks, seconds = {}, {}
     for split, loader in (("valid", valid), ("test", test)):
@@ -137,11 +149,27 @@ def _open_directory(config: Config, info: DatasetInfo, overwrite: bool) -> RunDi
 
 
 def _code_version(config: Config) -> str:
-    """Hash of the sources a result depends on; the file of a model from outside is one of them."""
-    file = None
-    if config.model_entry.origin in ("user", "entry_point"):
-        file = inspect.getsourcefile(config.model_class)
-    return code_version((Path(file),) if file else ())
+    """Hash of the sources a result depends on; that of a model from outside is one of them."""
+    is_foreign = config.model_entry.origin in ("user", "entry_point")
+    return code_version(class_source(config.model_class) if is_foreign else b"")
+
+
+@contextmanager
+def _stock_failure(config: Config, step: str, cure: str = "") -> Iterator[None]:
+    """Name model, cause and cure where RecBole's own class, on RecBole's own data path, fails with a raw error."""
+    try:
+        yield
+    except (RecBolePrismError, OSError, MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if config.model_entry.origin != "stock":
+            raise
+        raise ModelError(
+            f"RecBole's own class {config.model_entry.name} cannot {step}: {type(error).__name__}: {error}",
+            cure
+            or "it may need more than (user, item, time): item features (load_col with an .item file), a `label` "
+            "column, a knowledge graph, or more items; see its page in RecBole's documentation",
+        ) from error
 
 
 def _log_result(config: Config, metrics: Mapping[str, Any]) -> None:
@@ -211,13 +239,37 @@ def load(path: Union[str, Path], device: str = "auto") -> LoadedModel:
         ModelError: The class of a model from outside this package cannot be imported.
     """
     artifact = read_run(path)
+    _check_importable(artifact.model)
     config = Config(config_dict={**artifact.config, "device": device}, require_data=False)
     if config["transform"] is not None:
         construct_transform(config)  # writes names into the config that the model reads
     info = DatasetInfo.from_dict(artifact.dataset)
-    model = registry.load_class(config.model_entry)(config, info).to(config["device"])
+    with _stock_failure(
+        config, "be built without its data", "it asks more of its data set than counts; run it again where the data is"
+    ):
+        model = registry.load_class(config.model_entry)(config, info).to(config["device"])
     model.load_state_dict(artifact.weights(config["device"]))
     model.eval()
     tokens = list(artifact.vocabulary.item_tokens)
     ids = {token: index for index, token in enumerate(tokens) if index > 0}
     return LoadedModel(model, config, info, tokens, ids, artifact)
+
+
+def _check_importable(description: Mapping[str, Any]) -> None:
+    """Say clearly why the class of a run that was typed into a session is not found.
+
+    Args:
+        description: Contents of model.json.
+    """
+    module, _, name = description["class"].partition(":")
+    if module != "__main__" and "<locals>" not in name:
+        return
+    try:
+        registry.load_class(registry.resolve(description["class"]))
+    except ModelError as error:
+        place = "inside a function" if "<locals>" in name else "in a notebook, a prompt or a script"
+        raise ModelError(
+            f"the run's class {name} was defined {place}, not in a module, so it cannot be imported here",
+            f"put it into a file and train with --model=my_file:{description['name']}"
+            + ("" if "<locals>" in name else "; or define it again in this session, then load"),
+        ) from error

@@ -27,21 +27,29 @@ from recbole_prism import run_files
 from recbole_prism.errors import RunDirectoryError
 from recbole_prism.evaluation.ranks import Ranks
 from recbole_prism.run_artifact import MANIFEST, SCHEMA_VERSION, RunArtifact, Vocabulary, rank_arrays, read_run, verify
-from recbole_prism.run_identity import code_version, compute_identity, environment_report
+from recbole_prism.run_identity import (
+    class_source,
+    code_version,
+    compute_identity,
+    describe_device,
+    environment_report,
+)
 
 __all__ = [
     "RunArtifact",
     "RunDirectory",
     "Vocabulary",
+    "class_source",
     "code_version",
     "compute_identity",
+    "describe_device",
     "environment_report",
     "read_run",
 ]
 
 REQUIRED = (
-    "config.yaml", "model.safetensors", "model.json", "dataset.json", "vocabulary.tsv", "ranks.npz", "metrics.json",
-    "history.jsonl", "environment.json",
+    "config.yaml", "origin.json", "model.safetensors", "model.json", "dataset.json", "vocabulary.tsv", "ranks.npz",
+    "metrics.json", "history.jsonl", "environment.json",
 )  # fmt: skip
 STATUS = "status.json"
 RESUME = "resume/state.safetensors"
@@ -204,8 +212,8 @@ class RunDirectory:
         return tensors, values
 
     def heartbeat(self) -> None:
-        """Tell other hosts that this run lives. Cheap enough for every batch."""
-        if time.monotonic() - self._last_heartbeat >= HEARTBEAT_SECONDS:
+        """Tell other hosts that this run lives. Cheap enough for every batch; says nothing of a complete run."""
+        if time.monotonic() - self._last_heartbeat >= HEARTBEAT_SECONDS and not self.is_complete:
             self._write_status("running")
 
     def fail(self, reason: str) -> None:

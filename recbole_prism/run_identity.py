@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import psutil
 import torch
 
 from recbole_prism import __version__
@@ -37,13 +40,18 @@ def compute_identity(values: Mapping[str, Any], fingerprint: str, code_version: 
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
 
-@functools.cache
-def code_version(extra_files: tuple[Path, ...] = ()) -> str:
+def code_version(extra: bytes = b"") -> str:
     """SHA-256 (hex) of the sources that a result depends on, whatever their line ends and their place on the disk.
 
     Args:
-        extra_files: Sources outside the package, e.g. the module of a user's own model.
+        extra: Source outside the package, e.g. `class_source` of a user's own model.
     """
+    return hashlib.sha256(_package_version().encode("ascii") + extra.replace(b"\r\n", b"\n")).hexdigest()
+
+
+@functools.cache
+def _package_version() -> str:
+    """SHA-256 (hex) of the rooms."""
     package = Path(__file__).parent
     inside = sorted(
         (file.relative_to(package).as_posix(), file)
@@ -51,11 +59,46 @@ def code_version(extra_files: tuple[Path, ...] = ()) -> str:
         for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
     )
     digest = hashlib.sha256()
-    for name, file in [*inside, *((file.name, file) for file in extra_files)]:
+    for name, file in inside:
         source = file.read_bytes().replace(b"\r\n", b"\n")
         digest.update(f"{name}\n{len(source)}\n".encode())
         digest.update(source)
     return digest.hexdigest()
+
+
+def class_source(model_class: type) -> bytes:
+    """What stands for the code of a class: the file it is in.
+
+    A class typed into a notebook, a prompt or `python -c` has none: its settings and its compiled methods stand for it,
+    and those of its bases from the same session. Functions beside the class are then not looked at, and another Python
+    version compiles otherwise.
+    """
+    try:
+        file = inspect.getsourcefile(model_class)
+    except (OSError, TypeError):  # a session without a file, by Python version
+        file = None
+    if file is not None and Path(file).is_file():
+        return Path(file).read_bytes()
+    session = [base for base in model_class.__mro__ if base.__module__ == model_class.__module__]
+    parts = [repr(getattr(model_class, "config_defaults", None))]
+    for base in session:
+        parts.append(base.__qualname__)
+        for name, member in sorted(vars(base).items()):
+            function = getattr(member, "fget", None) or getattr(member, "__func__", member)  # property, classmethod
+            if inspect.isfunction(function):
+                parts += [name, repr((function.__defaults__, function.__kwdefaults__)), _compiled(function.__code__)]
+    return "\n".join(parts).encode("utf-8")
+
+
+def _compiled(code: CodeType) -> str:
+    """Instructions, names and constants, without the addresses and line numbers that differ between two sessions."""
+    constants = [
+        _compiled(value)
+        if isinstance(value, CodeType)
+        else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # `in {...}`: order by hash seed
+        for value in code.co_consts
+    ]
+    return repr((code.co_code.hex(), code.co_names, code.co_varnames, constants))
 
 
 def _cpu_name() -> str:
@@ -66,6 +109,14 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def describe_device(device: torch.device) -> str:
+    """Where a run computes, for its log: "cuda:0 (<card>, 130.1 of 150.0 GB free)"; on a CPU its available memory."""
+    if device.type != "cuda":
+        return f"{device} ({_cpu_name()}, {psutil.virtual_memory().available / 1e9:.1f} GB available)"
+    free, total = torch.cuda.mem_get_info(device)
+    return f"{device} ({torch.cuda.get_device_name(device)}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free)"
 
 
 def environment_report(device: torch.device | str, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -42,7 +42,9 @@ def write_description(directory: RunDirectory, config: Config, model: nn.Module,
             "n_parameters": n_parameters(model),
         },
     )
-    directory.write_json("dataset.json", dataset.info.to_dict())
+    mask_token = getattr(model, "mask_token", None)
+    mask_token = mask_token if isinstance(mask_token, int) else None  # a model may give a vector that name
+    directory.write_json("dataset.json", replace(dataset.info, mask_token=mask_token).to_dict())
     tokens = dataset.field2id_token
     directory.write_vocabulary(
         Vocabulary(
@@ -57,7 +59,11 @@ def write_description(directory: RunDirectory, config: Config, model: nn.Module,
 
 
 def environment(config: Config, model: nn.Module, code: str) -> dict[str, Any]:
-    """Contents of environment.json."""
+    """Contents of environment.json.
+
+    `peak_memory_mb` is the largest of the process so far, reading the data and earlier runs included;
+    `gpu_peak_memory_mb` is this run's.
+    """
     device: torch.device = config["device"]
     report = environment_report(device)
     report.update(

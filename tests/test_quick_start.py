@@ -19,12 +19,14 @@ import torch
 import recbole_prism
 from recbole_prism.config import Config
 from recbole_prism.data.preparation import create_dataset, data_preparation
-from recbole_prism.errors import ConfigError, NonFiniteError, RunDirectoryError
+from recbole_prism.errors import ConfigError, ModelError, NonFiniteError, RunDirectoryError
 from recbole_prism.evaluation.metrics import compute_metrics
 from recbole_prism.evaluation.ranking import rank_rows
 from recbole_prism.quick_start import load, run
+from recbole_prism.registry import list_models
 from recbole_prism.run_directory import read_run
 from tests import toy
+from tests.user_model import LastItem
 
 MODELS = ("PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "Caser", "recbole:SASRec", "tests.user_model:LastItem")
 
@@ -69,6 +71,19 @@ def test_every_kind_of_model_trains_and_scores_the_same_when_loaded(toy_path: Pa
             np.testing.assert_array_equal(array, again[name], err_msg=f"{split} {name}")
 
 
+@pytest.mark.parametrize(
+    "model",  # Caser has a filter for each of 50 heights
+    [pytest.param(name, marks=pytest.mark.slow) if name == "Caser" else name for name in list_models()],
+)
+def test_every_listed_model_starts_with_model_and_dataset_alone(toy_path: Path, tmp_path: Path, model: str) -> None:
+    result = run(
+        model, "cyclic", config_dict={"data_path": str(toy_path), "checkpoint_dir": str(tmp_path), "epochs": 1}
+    )
+    assert result["n_epochs"] == 1 and 0 <= result["test_result"]["hit@20"] <= 1
+    mask_token = 41 if model == "BERT4Rec" else None
+    assert read_run(result["run_directory"]).dataset["mask_token"] == mask_token
+
+
 def test_result_is_what_the_stored_ranks_give(finished: dict[str, Any]) -> None:
     stored = read_run(finished["run_directory"])
     for split, expected in (("valid", finished["best_valid_result"]), ("test", finished["test_result"])):
@@ -96,6 +111,8 @@ def test_run_directory_tells_everything_about_the_run(finished: dict[str, Any], 
     weights = stored.weights()
     assert stored.environment["n_parameters"] == sum(tensor.numel() for tensor in weights.values())
     assert stored.dataset["n_items"] == 41 and stored.dataset["n_users"] == 61
+    assert stored.dataset["mask_token"] is None
+    assert "device: cpu (" in (stored.path / "run.log").read_text()
     assert len(stored.vocabulary.item_tokens) == 41 and stored.vocabulary.item_counts_all.sum() == len(toy.cyclic())
     origin = json.loads((stored.path / "origin.json").read_text())["origin"]
     assert origin["epochs"] == "dict" and origin["hidden_size"] == "model GRU4Rec.yaml"
@@ -292,3 +309,120 @@ def test_pre_split_files_train_and_keep_each_users_last_row(tmp_path: Path) -> N
     }
     assert told == {"[PAD]": "", "u1": "a b c d a", "u2": "b c d a", "u3": "d a"}
     assert stored.metrics["splits"]["test"]["n_targets_in_history"] == 1  # u1 meets a again
+
+
+SESSION_MODEL = """
+import json, torch
+from recbole.model.abstract_recommender import SequentialRecommender
+from torch import nn
+from torch.nn import functional as F
+import recbole_prism
+
+class Mine(SequentialRecommender):
+    config_defaults = {"width": 8}
+
+    def __init__(self, config, dataset):
+        super().__init__(config, dataset)
+        self.table = nn.Embedding(self.n_items, config["width"])
+
+    def full_sort_predict(self, interaction):
+        last = interaction[self.ITEM_SEQ].gather(1, interaction[self.ITEM_SEQ_LEN].unsqueeze(1) - 1).squeeze(1)
+        return self.table(last) @ self.table.weight.T
+
+    def calculate_loss(self, interaction):
+        return F.cross_entropy(self.full_sort_predict(interaction), interaction[self.ITEM_ID])
+"""
+
+
+def test_class_typed_into_a_session_trains_and_says_why_others_cannot_load_it(toy_path: Path, tmp_path: Path) -> None:
+    values = settings(toy_path, tmp_path / "runs", epochs=1)
+    code = f"""{SESSION_MODEL}
+result = recbole_prism.run(Mine, "cyclic", config_dict={values!r})
+again = recbole_prism.run(Mine, "cyclic", config_dict={values!r})
+loaded = recbole_prism.load(result["run_directory"], "cpu")
+print(json.dumps([result["run_directory"], again["reused"], type(loaded.model).__name__]))
+"""
+    path, reused, name = json.loads(in_process(code, tmp_path))
+    assert (reused, name) == (True, "Mine")
+    with pytest.raises(ModelError, match="class Mine was defined in a notebook") as caught:
+        load(path, "cpu")
+    assert "--model=my_file:Mine" in caught.value.cure
+
+
+def test_class_defined_in_a_function_trains_and_says_why_it_cannot_be_loaded(toy_path: Path, tmp_path: Path) -> None:
+    class Local(LastItem):
+        pass
+
+    result = run(Local, "cyclic", config_dict=settings(toy_path, tmp_path, epochs=1))
+    with pytest.raises(ModelError, match="was defined inside a function"):
+        load(result["run_directory"], "cpu")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("KSR", "cannot read its data: ValueError: Additional feature file"),
+        ("SASRecF", "cannot be built: KeyError: 'class'"),
+        ("DIN", "cannot be trained: KeyError: 'label'"),
+    ],
+)
+def test_stock_model_that_needs_more_data_says_so(toy_path: Path, tmp_path: Path, model: str, message: str) -> None:
+    with pytest.raises(ModelError, match=f"RecBole's own class {model} {message}") as caught:
+        train(toy_path, tmp_path, f"recbole:{model}", epochs=1)
+    assert "item features" in caught.value.cure and caught.value.__cause__ is not None
+
+
+def test_stock_model_that_cannot_be_built_without_its_data_says_so(toy_path: Path, tmp_path: Path) -> None:
+    result = train(toy_path, tmp_path, "recbole:CORE", epochs=1)
+    with pytest.raises(ModelError, match="CORE cannot be built without its data: AttributeError.*field2seqlen"):
+        load(result["run_directory"], "cpu")
+
+
+def test_errors_of_other_models_are_their_authors_to_see(toy_path: Path, tmp_path: Path) -> None:
+    class Broken(LastItem):
+        def calculate_loss(self, interaction: Any) -> torch.Tensor:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run(Broken, "cyclic", config_dict=settings(toy_path, tmp_path, epochs=1))
+
+
+def test_loader_workers_change_no_number(toy_path: Path, tmp_path: Path) -> None:
+    results = [train(toy_path, tmp_path / str(worker), "PRISM", worker=worker) for worker in (0, 2)]
+    assert measured(results[0]) == measured(results[1])
+    histories = [read_run(result["run_directory"]).history for result in results]
+    for key in ("loss", "valid", "scalars", "rows"):
+        assert [record[key] for record in histories[0]] == [record[key] for record in histories[1]]
+
+
+@pytest.mark.slow
+def test_stock_recbole_gives_the_same_numbers_with_this_package_imported(toy_path: Path, tmp_path: Path) -> None:
+    """Only its NumPy names are given to it by hand: without them RecBole 1.2 does not run on NumPy 2 at all."""
+    values = {
+        "data_path": str(toy_path),
+        "checkpoint_dir": str(tmp_path / "saved"),
+        "use_gpu": False,
+        "epochs": 1,
+        "train_neg_sample_args": None,
+        "load_col": {"inter": ["user_id", "item_id", "timestamp"]},
+        "eval_args": {"split": {"LS": "valid_and_test"}, "order": "TO", "mode": "full", "group_by": "user"},
+        "metric_decimal_place": 12,
+        "show_progress": False,
+    }
+    code = f"""
+import json
+import numpy as np
+for name, value in (("float_", np.float64), ("complex_", np.complex128), ("unicode_", np.str_)):
+    if not hasattr(np, name):
+        setattr(np, name, value)
+IMPORT
+import recbole
+from recbole.quick_start import run_recbole
+result = run_recbole("SASRec", "cyclic", config_dict={values!r}, saved=False)
+print(json.dumps([recbole.__file__, result["best_valid_result"], result["test_result"]]))
+"""
+    alone, beside = (
+        json.loads(in_process(code.replace("IMPORT", text), tmp_path).splitlines()[-1])
+        for text in ("", "import recbole_prism")
+    )
+    assert alone == beside and alone[2]["ndcg@10"] > 0

@@ -43,6 +43,7 @@ def some_ranks(n_rows: int) -> Ranks:
 
 def write_everything(run: RunDirectory, marker: float = 0.25) -> None:
     run.write_yaml("config.yaml", {"settings": {"learning_rate": 1e-5, "topk": [5, 10]}, "origin": {"topk": "default"}})
+    run.write_json("origin.json", {"recipe": None, "origin": {"topk": "default"}})
     run.write_json("model.json", {"class": "a.b:C", "properties": {"causal": True}})
     run.write_json("dataset.json", {"n_items": 10})
     run.write_vocabulary(VOCABULARY)
@@ -346,3 +347,9 @@ def test_values_that_are_not_plain_are_named(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="tokens hold Python objects"):
         run.write_arrays("ranks.npz", {"tokens": np.array(["a", None], dtype=object)})
     assert not list(run.path.glob("*.npz")) and not (run.path / "metrics.json").exists()
+
+
+def test_heartbeat_leaves_a_complete_run_alone(tmp_path: Path) -> None:
+    run = RunDirectory(complete_run(tmp_path))
+    run.heartbeat()
+    assert run.status["state"] == "complete"

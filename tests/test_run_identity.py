@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from recbole_prism import run_identity
 from recbole_prism.errors import RunDirectoryError
-from recbole_prism.run_directory import code_version, compute_identity, environment_report
+from recbole_prism.run_directory import (
+    class_source,
+    code_version,
+    compute_identity,
+    describe_device,
+    environment_report,
+)
 
 VALUES = {"learning_rate": 1e-3, "topk": [5, 10], "eval_args": {"mode": "full", "order": "TO"}}
 
@@ -44,8 +52,8 @@ def test_code_version_follows_the_sources(tmp_path: Path, monkeypatch: pytest.Mo
         (package / name).write_bytes(b"x = 1\n")
     monkeypatch.setattr(run_identity, "__file__", str(package / "run_identity.py"))
 
-    def version(*extra: Path) -> str:
-        code_version.cache_clear()
+    def version(extra: bytes = b"") -> str:
+        run_identity._package_version.cache_clear()
         return code_version(extra)
 
     first = version()
@@ -55,12 +63,41 @@ def test_code_version_follows_the_sources(tmp_path: Path, monkeypatch: pytest.Mo
     assert version() == first  # line ends of a Windows checkout
     (package / "model/layers/b.py").write_bytes(b"x = 2\n")
     second = version()
-    own = tmp_path / "my_model.py"
-    own.write_bytes(b"y = 1\n")
-    third = version(own)
-    own.write_bytes(b"y = 2\n")
-    assert len({first, second, third, version(own)}) == 4
-    code_version.cache_clear()
+    third = version(b"y = 1\n")
+    assert version(b"y = 1\r\n") == third
+    assert len({first, second, third, version(b"y = 2\n")}) == 4
+    run_identity._package_version.cache_clear()
+
+
+def session_class(body: str, **defaults: Any) -> type:
+    """A class as a prompt makes it: compiled from text that is in no file."""
+    names: dict[str, Any] = {"__name__": "a_session", "DEFAULTS": defaults}
+    exec(f"class Mine:\n    config_defaults = DEFAULTS\n{body}", names)
+    return names["Mine"]
+
+
+def test_class_without_a_file_is_known_by_its_settings_and_methods() -> None:
+    method = "    def f(self, x=1):\n        return [x * {} for _ in 'ab' if x in {{'a', 'b'}}]\n"
+    wrapped = "    @staticmethod\n    def f(x=1):\n        return {}\n"
+    first = class_source(session_class(method.format(2), width=4))
+    assert first == class_source(session_class("\n\n" + method.format(2), width=4))  # typed again further down
+    others = [
+        class_source(session_class(method.format(3), width=4)),
+        class_source(session_class(method.format(2), width=8)),
+        class_source(session_class(method.format(2).replace("x=1", "x=2"), width=4)),
+        class_source(session_class(wrapped.format(1))),
+        class_source(session_class(wrapped.format(2))),
+    ]
+    assert len({first, *others}) == 6
+    assert b" at 0x" not in first  # addresses differ between sessions
+
+
+def test_class_in_a_file_is_known_by_its_file() -> None:
+    assert class_source(Path) == Path(str(inspect.getsourcefile(Path))).read_bytes()
+
+
+def test_device_is_described_by_name_and_free_memory() -> None:
+    assert re.fullmatch(r"cpu \(.+, \d+\.\d GB available\)", describe_device(torch.device("cpu")))
 
 
 def test_environment_report_tells_versions_but_not_the_host() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
 from recbole_prism.errors import DataError
 
@@ -15,13 +15,15 @@ class DatasetInfo:
     Attributes:
         name: The data set's name.
         n_users: Users including the padding row 0, as RecBole counts them.
-        n_items: Items including the padding row 0; also the id that RecBole's mask-based models give their mask token.
+        n_items: Items including the padding row 0.
         n_interactions: Events in the data set after filtering.
         n_train_rows, n_valid_rows, n_test_rows: Rows of the three parts.
         uid_field, iid_field: Names of the user and item columns.
         item_list_field, item_list_length_field: Names of the history and its length in a batch.
         max_item_list_length: T, the longest history a model is given, in items.
         fingerprint: SHA-256 (hex) of items, rows and counts of all three parts.
+        mask_token: Item id that a mask-based model puts in place of an item (BERT4Rec: `n_items`, one above the last
+            item); None for other models, and until the model is built.
     """
 
     name: str
@@ -37,6 +39,7 @@ class DatasetInfo:
     item_list_length_field: str
     max_item_list_length: int
     fingerprint: str
+    mask_token: Optional[int] = None
 
     @property
     def user_num(self) -> int:

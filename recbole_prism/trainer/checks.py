@@ -62,6 +62,19 @@ def parameter_error(tensor: str, epoch: int) -> NonFiniteError:
     return NonFiniteError(f"{tensor} is not finite after epoch {epoch}, though every loss was", CURE)
 
 
+def score_error(error: NonFiniteError, epoch: Optional[int], tensor: Optional[str]) -> NonFiniteError:
+    """The error for non-finite scores, completed by what the ranking cannot know.
+
+    Args:
+        error: Of the ranking, naming batch and rows.
+        epoch: Whose weights the model has; None if unknown.
+        tensor: First non-finite parameter or buffer, if there is one.
+    """
+    weights = "" if epoch is None else f", with the weights of epoch {epoch}"
+    where = f"first non-finite tensor: {tensor}" if tensor else "all parameters are finite, the forward pass is not"
+    return NonFiniteError(f"{error.cause}{weights}; {where}", error.cure)
+
+
 def failure_record(bad: BadBatch, epoch: int, tensor: Optional[str]) -> dict[str, Any]:
     """Contents of failure.json: enough to make the batch again (`epoch` and all its row ids)."""
     return {

@@ -15,7 +15,10 @@ logger = logging.getLogger("recbole_prism")
 
 
 def peak_memory_mb() -> float:
-    """Largest resident memory of this process so far, in MB (10^6 bytes); on Windows the present one."""
+    """Largest resident memory of this process so far, in MB (10^6 bytes); on Windows the present one.
+
+    It never falls: what an earlier run of the process needed counts. Loader workers are processes of their own.
+    """
     try:
         import resource
     except ImportError:  # Windows has no such module
@@ -45,7 +48,7 @@ def epoch_record(
         n_rows: Training rows seen.
         train_seconds: Wall-clock time of training.
         valid_seconds: Wall-clock time of the evaluation.
-        cpu_seconds: Processor time of both, over all threads of this process.
+        cpu_seconds: Processor time of both, over all threads of this process; loader workers (`worker`) not included.
         device: Where the model is.
         scalars: What the model reports about itself.
     """

@@ -6,9 +6,10 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Iterator, Optional
 
+import torch
 from torch import Tensor, nn
 
-from recbole_prism.errors import RecBolePrismError
+from recbole_prism.errors import RecBolePrismError, RunDirectoryError
 from recbole_prism.run_directory import RunDirectory
 from recbole_prism.trainer.optim import load_optimizer_state, optimizer_state
 from recbole_prism.trainer.randomness import random_states, restore_random_states
@@ -24,9 +25,38 @@ def cpu_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in model.state_dict().items()}
 
 
-def save(trainer: "Trainer", directory: RunDirectory) -> None:
-    """Store the state of a training between two epochs."""
-    directory.write_resume(*capture(trainer))
+def save(trainer: "Trainer", directory: RunDirectory, read_back: bool) -> None:
+    """Store the state of a training between two epochs.
+
+    Args:
+        trainer: The training.
+        directory: Where to.
+        read_back: Read it again and compare, so that a disk or a file format that loses something shows in the first
+            epoch and not after hours.
+
+    Raises:
+        RunDirectoryError: What is read is not, bit by bit, what was written.
+    """
+    tensors, values = capture(trainer)
+    directory.write_resume(tensors, values)
+    if not read_back:
+        return
+    stored, _ = directory.read_resume() or ({}, {})
+    for group, named in tensors.items():
+        for name, tensor in named.items():
+            again = stored.get(group, {}).get(name)
+            if again is None or not _same_bits(tensor, again):
+                raise RunDirectoryError(
+                    f"{directory.path}: {group} {name} does not come back as it was stored",
+                    "check the disk (full, network?) or give another --checkpoint_dir",
+                )
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    one, other = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    return torch.equal(one, other)  # bytes: a NaN equals itself
 
 
 def restore(trainer: "Trainer", directory: RunDirectory) -> bool:
@@ -73,6 +103,7 @@ def capture(trainer: "Trainer") -> tuple[dict[str, dict[str, Tensor]], dict[str,
 def apply(trainer: "Trainer", tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
     """Put what `capture` read into a new trainer of the same settings."""
     trainer.next_epoch = values["next_epoch"]
+    trainer.epoch = values["next_epoch"] - 1
     trainer.stopper.load_dict(values["stopper"])
     trainer.best_valid_result = values["best_valid_result"]
     trainer.best_weights = tensors.get("best") or None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
 
 import torch
 from recbole.data.interaction import Interaction
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from recbole_prism.errors import NonFiniteError
 from recbole_prism.evaluation.metrics import compute_metrics
 from recbole_prism.evaluation.ranking import rank_rows
 from recbole_prism.evaluation.ranks import Ranks
@@ -46,6 +47,7 @@ class Trainer:
     Attributes:
         stopper: Best validation score so far and its epoch.
         history: One record per epoch, as in history.jsonl.
+        epoch: Whose weights the model has; None before the first one and for weights from elsewhere.
     """
 
     def __init__(
@@ -66,10 +68,12 @@ class Trainer:
             weight_decay=config["weight_decay"],
         )
         self.next_epoch = 0
+        self.epoch: Optional[int] = None
         self.history: list[dict[str, Any]] = []
         self.best_valid_result: Optional[dict[str, float]] = None
         self.best_weights: Optional[dict[str, Tensor]] = None  # on the CPU
         self._directory: Optional[RunDirectory] = None  # where `fit` writes
+        self._reads_back = True  # the next save is compared with what is read again
 
     def fit(
         self,
@@ -134,6 +138,7 @@ class Trainer:
         """
         if model_file is not None:
             self.model.load_state_dict(load_file(str(model_file)))
+            self.epoch = None
         elif load_best_model:
             self.load_best_weights()
         needs_lists = any(name.lower() in _LISTED for name in self.config["metrics"])
@@ -142,17 +147,31 @@ class Trainer:
         return self.metrics(ranks, eval_data.dataset, self.config["mask_history"])
 
     def rank(self, eval_data: Any, n_top: int = 0, show_progress: bool = False) -> Ranks:
-        """Ranks of a split's targets under the weights the model has now; see `rank_rows`."""
-        return rank_rows(
-            self.model,
-            eval_data,
-            n_items=eval_data.dataset.item_num,
-            mask_history=self.config["mask_history"],
-            memory_gb=self.config["eval_memory_gb"],
-            device=self.device,
-            n_top=n_top,
-            progress=lambda loader: progress(loader, description="evaluate", enabled=show_progress),
-        )
+        """Ranks of a split's targets under the weights the model has now; see `rank_rows`.
+
+        Raises:
+            NonFiniteError: A score is NaN or infinite.
+        """
+
+        def batches(loader: Iterable[Any]) -> Iterator[Any]:
+            for batch in progress(loader, description="evaluate", enabled=show_progress):
+                if self._directory is not None:
+                    self._directory.heartbeat()
+                yield batch
+
+        try:
+            return rank_rows(
+                self.model,
+                eval_data,
+                n_items=eval_data.dataset.item_num,
+                mask_history=self.config["mask_history"],
+                memory_gb=self.config["eval_memory_gb"],
+                device=self.device,
+                n_top=n_top,
+                progress=batches,
+            )
+        except NonFiniteError as error:
+            raise checks.score_error(error, self.epoch, checks.bad_parameter(self.model)) from error
 
     def metrics(self, ranks: Ranks, dataset: Any, mask_history: bool) -> dict[str, float]:
         """The configured metrics of ranks, unrounded.
@@ -179,6 +198,7 @@ class Trainer:
         """Put the best weights into the model, if an evaluation has found any."""
         if self.best_weights is not None:
             self.model.load_state_dict(self.best_weights)
+            self.epoch = self.stopper.best_epoch
 
     def _fit_epoch(
         self,
@@ -213,7 +233,8 @@ class Trainer:
         self.next_epoch = epoch + 1
         if self._directory is not None:
             self._directory.append_history(record)
-            resume.save(self, self._directory)
+            resume.save(self, self._directory, read_back=self._reads_back)
+            self._reads_back = False
         if verbose:
             decimals = self.config["metric_decimal_place"], self.config["loss_decimal_place"]
             report.log_epoch(record, self.stopper, self.valid_metric, *decimals)
@@ -226,6 +247,7 @@ class Trainer:
         Returns:
             Mean over batches of the total loss and of its parts, and the number of rows.
         """
+        self.epoch = epoch
         self.model.train()
         _call(train_data, "set_epoch", epoch)
         _call(self.model, "on_train_epoch_start", train_data.dataset, epoch)

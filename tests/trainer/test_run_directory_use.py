@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from recbole_prism.errors import NonFiniteError
+from recbole_prism.errors import NonFiniteError, RunDirectoryError
 from recbole_prism.run_directory import RunDirectory
 from recbole_prism.trainer import Trainer, seed_everything
 from tests.trainer.fakes import N_USERS, Bigram, EvalLoader, Scripted, TrainLoader, settings
@@ -141,3 +141,36 @@ def test_bad_loss_leaves_its_batch_in_the_directory(tmp_path: Path) -> None:
     batch = list(loader)[failure["batch"]]
     assert failure["row_ids"] == batch["row_id"].tolist() and 3 in batch["last_item"]
     assert failure["loss"]["rec"] == "nan" and failure["first_bad_tensor"] == "parameter table.weight"
+
+
+def test_first_save_is_read_back_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    read = RunDirectory.read_resume
+
+    def damaged(self: RunDirectory) -> Any:
+        stored = read(self)
+        if stored is not None:
+            reads.append(stored[1]["next_epoch"])
+            stored[0]["model"]["head.bias"][2] += 1e-6
+        return stored
+
+    monkeypatch.setattr(RunDirectory, "read_resume", damaged)
+    with pytest.raises(RunDirectoryError, match="model head.bias does not come back"):
+        train(tmp_path)
+    assert reads == [1]  # after the first epoch
+
+
+def test_only_the_first_save_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    read = RunDirectory.read_resume
+    monkeypatch.setattr(RunDirectory, "read_resume", lambda self: reads.append(1) or read(self))
+    train(tmp_path)
+    assert len(reads) == 2  # at the start, and after the first epoch
+
+
+def test_evaluation_tells_that_the_run_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = train(tmp_path, epochs=1)
+    beats = []
+    monkeypatch.setattr(RunDirectory, "heartbeat", lambda self: beats.append(self))
+    trainer.evaluate(EvalLoader())
+    assert beats == [trainer.run_directory]

@@ -10,11 +10,12 @@ from recbole.data.dataloader import TrainDataLoader as RecBoleTrainDataLoader
 from recbole.data.dataset import SequentialDataset as RecBoleSequentialDataset
 from recbole.data.utils import create_dataset as create_recbole_dataset
 from recbole.data.utils import create_samplers
+from recbole.model.abstract_recommender import AbstractRecommender
 
 from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.loader import EpochOrder, FullSortEvalDataLoader, TrainDataLoader
-from recbole_prism.errors import ConfigError, DataError
+from recbole_prism.errors import ConfigError, DataError, ModelError
 
 logger = logging.getLogger("recbole_prism")
 
@@ -43,8 +44,17 @@ def create_dataset(config: Any) -> Dataset:
 
     Raises:
         DataError: If a file cannot be used, naming the cause.
+        ModelError: If a stock model cannot rank all items (DIN, DIEN).
     """
-    return create_recbole_dataset(config) if config.model_entry.origin == "stock" else SequentialDataset(config)
+    if config.model_entry.origin != "stock":
+        return SequentialDataset(config)
+    if config.model_class.full_sort_predict is AbstractRecommender.full_sort_predict:
+        raise ModelError(
+            f"{config.model_entry.display_name} scores one candidate at a time from labelled rows, but here all items "
+            "are ranked.",
+            "Choose a model that has `full_sort_predict`.",
+        )
+    return create_recbole_dataset(config)
 
 
 def data_preparation(config: Any, dataset: Dataset) -> Loaders:

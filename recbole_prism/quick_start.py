@@ -167,8 +167,8 @@ def _stock_failure(config: Config, step: str, cure: str = "") -> Iterator[None]:
         raise ModelError(
             f"RecBole's own class {config.model_entry.name} cannot {step}: {type(error).__name__}: {error}",
             cure
-            or "it may need more than (user, item, time): item features (load_col with an .item file), a `label` "
-            "column, a knowledge graph, or more items; see its page in RecBole's documentation",
+            or "it may need more than (user, item, time): item features (load_col with an .item file), a "
+            "knowledge graph, or more items; see its page in RecBole's documentation",
         ) from error
 
 

@@ -359,16 +359,18 @@ def test_class_defined_in_a_function_trains_and_says_why_it_cannot_be_loaded(toy
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "changes", "message"),
     [
-        ("KSR", "cannot read its data: ValueError: Additional feature file"),
-        ("SASRecF", "cannot be built: KeyError: 'class'"),
-        ("DIN", "cannot be trained: KeyError: 'label'"),
+        ("KSR", {"additional_feat_suffix": ["ent"]}, "cannot read its data: ValueError: Additional feature file"),
+        ("SASRecF", {}, "cannot be built: KeyError: 'class'"),
+        ("SASRecCPR", {}, "cannot be trained: RuntimeError: selected index k out of range"),  # the best 100 of 40 items
     ],
 )
-def test_stock_model_that_needs_more_data_says_so(toy_path: Path, tmp_path: Path, model: str, message: str) -> None:
+def test_stock_model_that_needs_more_data_says_so(
+    toy_path: Path, tmp_path: Path, model: str, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ModelError, match=f"RecBole's own class {model} {message}") as caught:
-        train(toy_path, tmp_path, f"recbole:{model}", epochs=1)
+        train(toy_path, tmp_path, f"recbole:{model}", epochs=1, **changes)
     assert "item features" in caught.value.cure and caught.value.__cause__ is not None
 
 

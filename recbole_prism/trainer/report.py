@@ -69,9 +69,7 @@ def epoch_record(
     }
 
 
-def log_epoch(
-    record: Mapping[str, Any], stopper: EarlyStopper, metric: str, decimals: int, loss_decimals: int
-) -> None:
+def log_epoch(record: Mapping[str, Any], stopper: EarlyStopper, metric: str, decimals: int, loss_decimals: int) -> None:
     """Log one epoch: loss parts, validation metrics, the best so far, seconds of training and of evaluation apart.
 
     What a model reports about itself is in history.jsonl only; the line is long enough.

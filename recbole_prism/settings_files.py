@@ -68,7 +68,8 @@ def load_yaml(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=SettingsLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from error
+        cure = 'quote text with special characters: user_inter_num_interval: "[5,inf)"'
+        raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}", cure) from error
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):

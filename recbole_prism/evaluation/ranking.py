@@ -173,15 +173,23 @@ def refuse_non_finite(scores: Tensor, where: str, row_id: Tensor) -> None:
         names = ", ".join(str(int(row_id[row])) for row in bad[:5]) + (", ..." if len(bad) > 5 else "")
         raise NonFiniteError(
             f"NaN or infinite scores in {len(bad)} of {len(total)} rows of evaluation {where} (row ids {names})",
-            "the model has diverged: lower learning_rate or the weight of the auxiliary losses",
+            "the model has diverged: lower learning_rate or the weight of the auxiliary losses. A model of your own must "
+            "not mark items with infinity",
         )
 
 
 def _scores(model: Any, interaction: Any, n_items: int) -> Tensor:
-    """The model's scores as [B, V]; RecBole allows a flat tensor too."""
+    """The model's scores as [B, V]; RecBole allows a flat tensor too.
+
+    Raises:
+        ModelError: If they are no floating tensor of one of these shapes.
+    """
     n_rows = len(interaction)
     scores = model.full_sort_predict(interaction)
-    if scores.numel() != n_rows * n_items:
+    if not (isinstance(scores, Tensor) and scores.is_floating_point()):
+        what = f"a tensor of {scores.dtype}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
+        raise ModelError(f"{type(model).__name__}.full_sort_predict gave {what}", "it must return a float tensor")
+    if scores.shape not in ((n_rows, n_items), (n_rows * n_items,)):
         raise ModelError(
             f"{type(model).__name__}.full_sort_predict gave scores of shape {tuple(scores.shape)} "
             f"for {n_rows} rows and {n_items} items",

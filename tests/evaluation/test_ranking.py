@@ -196,6 +196,19 @@ def test_flat_scores_are_accepted_and_wrong_shapes_refused() -> None:
     with pytest.raises(ModelError, match=r"shape \(2, 29\) for 2 rows and 30 items"):
         rank(TableModel(scores[:, 1:]), FakeLoader(target, history, 2))
 
+    class Wrong(TableModel):
+        def __init__(self, wrong: object) -> None:
+            super().__init__(scores)
+            self.wrong = wrong
+
+        def full_sort_predict(self, interaction: Interaction) -> object:
+            return self.wrong
+
+    transposed = torch.zeros(N_ITEMS, 2)
+    for wrong in (transposed, None, torch.zeros(2, N_ITEMS, dtype=torch.long), np.zeros((2, N_ITEMS))):
+        with pytest.raises(ModelError, match="full_sort_predict gave"):
+            rank(Wrong(wrong), FakeLoader(target, history, 2))
+
 
 def test_a_loader_without_histories_is_refused() -> None:
     class Stock(FakeLoader):

@@ -173,8 +173,8 @@ def refuse_non_finite(scores: Tensor, where: str, row_id: Tensor) -> None:
         names = ", ".join(str(int(row_id[row])) for row in bad[:5]) + (", ..." if len(bad) > 5 else "")
         raise NonFiniteError(
             f"NaN or infinite scores in {len(bad)} of {len(total)} rows of evaluation {where} (row ids {names})",
-            "the model has diverged: lower learning_rate or the weight of the auxiliary losses. A model of your own must "
-            "not mark items with infinity",
+            "the model has diverged: lower learning_rate or the weight of the auxiliary losses. A model of your own "
+            "must not mark items with infinity",
         )
 
 

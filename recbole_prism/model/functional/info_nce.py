@@ -44,7 +44,7 @@ def info_nce(
     n_rows = first.shape[0]
     views = torch.cat([first, second]).to(torch.promote_types(first.dtype, torch.float32))
     if similarity == "cosine":
-        # A representation that dropout has zeroed as a whole must not blow up its gradient; LayerNorm outputs are far longer.
+        # Dropout may zero a whole representation; its gradient must not blow up. LayerNorm outputs are far longer.
         views = functional.normalize(views, dim=-1, eps=1e-3)
     scores = torch.matmul(views, views.T) / temperature  # [2B, 2B]
     place = torch.arange(2 * n_rows, device=first.device)

@@ -174,4 +174,5 @@ def _mixing_weights(levels: Tensor, gains: Tensor) -> Tensor:
         levels: [..., K] logarithm of the summed exponentials of each group's logits.
         gains: [..., K] boosts b.
     """
-    return torch.softmax(levels[..., None, :] + torch.diag_embed(gains), dim=-1)
+    # Taken along the last but one dimension: along a last one of K numbers it is twice as slow on a CPU.
+    return torch.softmax(levels[..., :, None] + torch.diag_embed(gains), dim=-2).transpose(-1, -2)

@@ -100,6 +100,7 @@ def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str,
         return result_of(config, _train_and_test(config, loaders, None), None, reused=False)
     directory = _open_directory(config, info, overwrite)
     if directory.is_complete:
+        directory.verify()
         logger.info("this run is complete already; its stored result is reused (overwrite trains it again)")
         return result_of(config, read_json(directory.path / "metrics.json"), directory.path, reused=True)
     log.write_to(directory.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,23 @@ from torch import Tensor
 
 from recbole_prism.errors import RunDirectoryError
 from recbole_prism.evaluation.ranks import Ranks
-from recbole_prism.run_files import file_hash, read_arrays, read_json, read_json_lines, read_tensors, read_yaml
+from recbole_prism.run_files import (
+    DAMAGED_CURE,
+    file_hash,
+    read_arrays,
+    read_json,
+    read_json_lines,
+    read_tensors,
+    read_yaml,
+)
 
 SCHEMA_VERSION = 1
+STATUS = "status.json"
 MANIFEST = "manifest.json"
+REQUIRED = (
+    "config.yaml", "origin.json", "model.safetensors", "model.json", "dataset.json", "vocabulary.tsv", "ranks.npz",
+    "metrics.json", "history.jsonl", "environment.json",
+)  # fmt: skip
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escaped: raw for raw, escaped in _ESCAPES.items()}
 
@@ -74,6 +87,15 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\.", lambda match: _UNESCAPES[match.group()], text)
 
 
+def read_status(path: Path) -> dict[str, Any]:
+    """status.json of a run directory; empty where it is missing or damaged, for it only helps to tell a live run."""
+    try:
+        status = read_json(path / STATUS)
+    except RunDirectoryError:
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
 def verify(path: Path) -> None:
     """Check that a run is complete, of this schema, and that each of its files is the one that was written.
 
@@ -81,27 +103,50 @@ def verify(path: Path) -> None:
         RunDirectoryError: Naming what is wrong.
     """
     if not (path / MANIFEST).is_file():
-        state = read_json(path / "status.json").get("state") if (path / "status.json").is_file() else None
-        reason = f"its state is {state!r}" if state else "there is no status.json"
+        state = read_status(path).get("state")
+        if state == "complete":  # a kill came before the last file, or somebody removed it
+            reason = f"{MANIFEST} is missing"
+        elif state:
+            reason = f"its state is {state!r}"
+        else:
+            reason = f"{STATUS} is damaged" if (path / STATUS).exists() else f"there is no {STATUS}"
         raise RunDirectoryError(
             f"{path} is no complete run: {reason}", "start the same run again; it goes on by itself"
         )
-    manifest = read_json(path / MANIFEST)
-    if manifest.get("schema_version") != SCHEMA_VERSION:
-        raise RunDirectoryError(
-            f"{path} has schema version {manifest.get('schema_version')}; this package reads {SCHEMA_VERSION}",
-            "use the package version named in its environment.json, or train the run again",
-        )
-    for name, expected in manifest["files"].items():
+    for name, expected in _hashes(path).items():
         if not (path / name).is_file():
-            raise RunDirectoryError(
-                f"{path / name} is missing", "restore it from a copy, or run again with --overwrite"
-            )
-        if file_hash(path / name) != expected["sha256"]:
-            raise RunDirectoryError(
-                f"{path / name} is damaged: it is not what the run wrote",
-                "restore it from a copy, or run again with --overwrite",
-            )
+            raise RunDirectoryError(f"{path / name} is missing", DAMAGED_CURE)
+        try:
+            found = file_hash(path / name)
+        except OSError as error:
+            raise RunDirectoryError(f"{path / name} cannot be read: {error.strerror}", DAMAGED_CURE) from error
+        if found != expected:
+            raise RunDirectoryError(f"{path / name} is damaged: it is not what the run wrote", DAMAGED_CURE)
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """The SHA-256 (hex) of each file, as the manifest tells it.
+
+    Raises:
+        RunDirectoryError: The manifest is damaged, or of another schema version.
+    """
+    manifest = read_json(path / MANIFEST)
+    version = manifest.get("schema_version") if isinstance(manifest, Mapping) else None
+    if version is not None and version != SCHEMA_VERSION:
+        raise RunDirectoryError(
+            f"{path} has schema version {version}; this package reads {SCHEMA_VERSION}",
+            "use the package version named in its environment.json, or --overwrite trains it again",
+        )
+    try:
+        hashes = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RunDirectoryError(f"{path / MANIFEST} is damaged: it lists no hashes of files", DAMAGED_CURE) from error
+    unlisted = [name for name in REQUIRED if name not in hashes]
+    if version is None or unlisted:
+        raise RunDirectoryError(
+            f"{path / MANIFEST} is damaged: it lacks {', '.join(unlisted) or 'schema_version'}", DAMAGED_CURE
+        )
+    return hashes
 
 
 def read_run(path: str | Path) -> RunArtifact:

@@ -9,6 +9,7 @@ it is written last. status.json is not in the manifest; resume/ is deleted when 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import socket
@@ -26,7 +27,18 @@ from torch import Tensor
 from recbole_prism import run_files
 from recbole_prism.errors import RunDirectoryError
 from recbole_prism.evaluation.ranks import Ranks
-from recbole_prism.run_artifact import MANIFEST, SCHEMA_VERSION, RunArtifact, Vocabulary, rank_arrays, read_run, verify
+from recbole_prism.run_artifact import (
+    MANIFEST,
+    REQUIRED,
+    SCHEMA_VERSION,
+    STATUS,
+    RunArtifact,
+    Vocabulary,
+    rank_arrays,
+    read_run,
+    read_status,
+    verify,
+)
 from recbole_prism.run_identity import (
     class_source,
     code_version,
@@ -47,14 +59,12 @@ __all__ = [
     "read_run",
 ]
 
-REQUIRED = (
-    "config.yaml", "origin.json", "model.safetensors", "model.json", "dataset.json", "vocabulary.tsv", "ranks.npz",
-    "metrics.json", "history.jsonl", "environment.json",
-)  # fmt: skip
-STATUS = "status.json"
+logger = logging.getLogger("recbole_prism")
+
 RESUME = "resume/state.safetensors"
 HEARTBEAT_SECONDS = 30.0  # between two writes of status.json
 STALE_SECONDS = 900.0  # a run on another host that gave no sign for so long is dead
+_MARKS = (STATUS, MANIFEST, RESUME, "origin.json")  # a folder with none of these was not made here
 
 
 class RunDirectory:
@@ -97,22 +107,23 @@ class RunDirectory:
             directory._refuse_foreign()
             if directory.is_complete and not overwrite:
                 return directory
-            if directory.is_complete:
-                shutil.rmtree(directory._replaced, ignore_errors=True)
-                os.replace(path, directory._replaced)
-            elif overwrite or not directory.is_resumable:
-                shutil.rmtree(path)
-            else:
-                directory._remove_temporaries()
-                directory._write_status("running")
-                return directory
+            with run_files.writing(path):
+                if directory.is_complete:
+                    shutil.rmtree(directory.replaced, ignore_errors=True)
+                    os.replace(path, directory.replaced)
+                elif overwrite or not directory.is_resumable:
+                    shutil.rmtree(path)
+                else:
+                    directory._remove_temporaries()
+                    directory._write_status("running")
+                    return directory
         directory._create()
         return directory
 
     @property
     def status(self) -> dict[str, Any]:
-        """status.json: state (running, failed, complete), reason, pid, process_started, host, heartbeat."""
-        return run_files.read_json(self.path / STATUS)
+        """status.json: state (running, failed, complete), reason, pid, process_started, host, heartbeat; or empty."""
+        return read_status(self.path)
 
     @property
     def is_complete(self) -> bool:
@@ -202,13 +213,11 @@ class RunDirectory:
             flat, metadata = run_files.read_tensors(self.path / RESUME)
             tensors: dict[str, dict[str, Tensor]] = {group: {} for group in json.loads(metadata["groups"])}
             values = json.loads(metadata["values"])
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise RunDirectoryError(
-                f"{self.path / RESUME} is damaged: {error}", "run again with --overwrite"
-            ) from error
-        for key, tensor in flat.items():
-            group, _, name = key.partition("/")
-            tensors[group][name] = tensor
+            for key, tensor in flat.items():
+                group, _, name = key.partition("/")
+                tensors[group][name] = tensor
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise RunDirectoryError(f"{self.path / RESUME} is damaged: {error}", run_files.DAMAGED_CURE) from error
         return tensors, values
 
     def heartbeat(self) -> None:
@@ -217,8 +226,14 @@ class RunDirectory:
             self._write_status("running")
 
     def fail(self, reason: str) -> None:
-        """Say why the run stopped. It can be resumed if it stored a resume state."""
-        self._write_status("failed", reason)
+        """Say why the run stopped. It can be resumed if it stored a resume state.
+
+        Raises nothing: it is called while the reason itself is on its way to the user.
+        """
+        try:
+            self._write_status("failed", reason)
+        except Exception as error:
+            logger.warning("%s does not tell of the failure: %s", self.path / STATUS, error)
 
     def complete(self) -> None:
         """Declare the run complete; afterwards nothing can be written.
@@ -231,23 +246,28 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"{self.path} cannot be completed: {', '.join(missing)} missing", "write them first"
             )
-        (self.path / "failure.json").unlink(missing_ok=True)  # of an attempt that a later one made good
-        shutil.rmtree(self.path / "resume", ignore_errors=True)  # a complete run is never gone on from
-        files = {
-            file.relative_to(self.path).as_posix(): {"sha256": run_files.file_hash(file), "bytes": file.stat().st_size}
-            for file in sorted(self.path.rglob("*"))
-            if file.is_file() and file.name != STATUS and not file.name.startswith(".")
-        }
+        with run_files.writing(self.path):
+            (self.path / "failure.json").unlink(missing_ok=True)  # of an attempt that a later one made good
+            shutil.rmtree(self.path / "resume", ignore_errors=True)  # a complete run is never gone on from
+            files = {
+                file.relative_to(self.path).as_posix(): {
+                    "sha256": run_files.file_hash(file),
+                    "bytes": file.stat().st_size,
+                }
+                for file in sorted(self.path.rglob("*"))
+                if file.is_file() and file.name != STATUS and not file.name.startswith(".")
+            }
         self._write_status("complete")
         run_files.write_json(self.path / MANIFEST, {"schema_version": SCHEMA_VERSION, "files": files})
-        shutil.rmtree(self._replaced, ignore_errors=True)
+        shutil.rmtree(self.replaced, ignore_errors=True)
 
     def verify(self) -> None:
         """Check completeness and every hash; see `read_run`."""
         verify(self.path)
 
     @property
-    def _replaced(self) -> Path:
+    def replaced(self) -> Path:
+        """Where a complete run waits until the one that replaces it is complete too."""
         return self.path.with_name(self.path.name + ".replaced")
 
     def _place(self, name: str) -> Path:
@@ -255,7 +275,8 @@ class RunDirectory:
         if self.is_complete:
             raise RunDirectoryError(f"{self.path} is complete; {name} cannot be written", "open it with overwrite=True")
         path = self.path / name
-        path.parent.mkdir(exist_ok=True)
+        with run_files.writing(path):
+            path.parent.mkdir(exist_ok=True)
         return path
 
     def _create(self) -> None:
@@ -265,10 +286,13 @@ class RunDirectory:
             draft.path.mkdir(parents=True, exist_ok=True)  # left by a killed process of the same number
             draft._write_status("running")
             os.rename(draft.path, self.path)
-        except OSError as error:
+        except (OSError, RunDirectoryError) as error:
             shutil.rmtree(draft.path, ignore_errors=True)
+            if isinstance(error, RunDirectoryError):
+                raise
+            taken = "is another process starting this run?" if self.path.exists() else ""
             raise RunDirectoryError(
-                f"{self.path} cannot be made: {error}", "is another process starting this run?"
+                f"{self.path} cannot be made: {error}", taken or "choose a writable --checkpoint_dir"
             ) from error
 
     def _write_status(self, state: str, reason: str = "") -> None:
@@ -287,13 +311,13 @@ class RunDirectory:
 
     def _refuse_foreign(self) -> None:
         """Raise if the place belongs to a live process, or is no run directory at all (it might be emptied)."""
-        if not (self.path / STATUS).is_file():
+        if not any((self.path / mark).exists() for mark in _MARKS):
             raise RunDirectoryError(f"{self.path} exists, but is no run directory", "move it away")
         status = self.status
-        if not self.is_complete and status["state"] == "running" and _is_live(status):
+        if not self.is_complete and status.get("state") == "running" and _is_live(status):
+            process, sign = f"process {status['pid']} on {status['host']}", status.get("heartbeat", "unknown")
             raise RunDirectoryError(
-                f"{self.path} is used by process {status['pid']} on {status['host']}, last sign {status['heartbeat']}",
-                "wait for it, or stop it first",
+                f"{self.path} is used by {process}, last sign {sign}", "wait for it, or stop it first"
             )
 
     def _remove_temporaries(self) -> None:
@@ -306,14 +330,14 @@ def _is_live(status: Mapping[str, Any]) -> bool:
     """Whether the process that wrote a status still runs, and is another one than this.
 
     On this host the process is looked up (its start tells it from a later one with the same number); on another host
-    its last sign must be fresh.
+    its last sign must be fresh. A damaged status tells of no process.
     """
-    if status["host"] != socket.gethostname():
-        age = datetime.now(timezone.utc) - datetime.fromisoformat(status["heartbeat"])
-        return age.total_seconds() < STALE_SECONDS
-    if status["pid"] == os.getpid():
-        return False
     try:
+        if status["host"] != socket.gethostname():
+            age = datetime.now(timezone.utc) - datetime.fromisoformat(status["heartbeat"])
+            return "pid" in status and age.total_seconds() < STALE_SECONDS
+        if status["pid"] == os.getpid():
+            return False
         return abs(psutil.Process(status["pid"]).create_time() - status["process_started"]) < 2.0
-    except psutil.Error:
+    except (psutil.Error, KeyError, TypeError, ValueError, OverflowError):
         return False

@@ -5,12 +5,13 @@ A file appears under its name only when it is complete: it is written beside its
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,44 @@ from torch import Tensor
 
 from recbole_prism.errors import RunDirectoryError
 
+DAMAGED_CURE = "restore it from a copy, or --overwrite trains it again"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say what to do where the system refuses to write `path`.
+
+    Raises:
+        RunDirectoryError: In place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        cure = "make room" if error.errno in _NO_ROOM else "choose a writable --checkpoint_dir, or free the place"
+        raise RunDirectoryError(
+            f"{path} cannot be written: {error.strerror or error}", f"{cure}; the same command goes on"
+        ) from error
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder; the file written there replaces `path` if nothing was raised."""
+    """Give a temporary path in the same folder; the file written there replaces `path` if nothing was raised.
+
+    Raises:
+        RunDirectoryError: The disk is full, or the system refuses otherwise.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        with writing(path):
+            yield temporary
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the error above is the one to be seen
+            temporary.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -90,7 +116,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"{path} cannot be read: {error}", "train the run again") from error
+        raise RunDirectoryError(f"{path} cannot be read: {error}", DAMAGED_CURE) from error
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
@@ -111,8 +137,18 @@ def write_json_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of one JSON object per line."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    """Read a file of one JSON object per line.
+
+    Raises:
+        RunDirectoryError: If it is missing or damaged.
+    """
+    try:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error}", DAMAGED_CURE) from error
+    if not all(isinstance(record, dict) for record in records):
+        raise RunDirectoryError(f"{path} is damaged: a line is no object", DAMAGED_CURE)
+    return records
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

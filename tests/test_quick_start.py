@@ -144,6 +144,16 @@ def test_complete_run_is_reused_and_overwrite_gives_the_same_numbers(toy_path: P
     assert (path / "history.jsonl").stat().st_mtime_ns != before["history.jsonl"]
 
 
+def test_a_complete_run_that_was_altered_is_not_reused(
+    finished: dict[str, Any], toy_path: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(Path(finished["run_directory"]).parents[1], tmp_path / "runs")
+    file = next((tmp_path / "runs").rglob("metrics.json"))
+    file.write_text(file.read_text().replace("0.", "0.9", 1))
+    with pytest.raises(RunDirectoryError, match=r"metrics.json is damaged[^$]*--overwrite trains it again"):
+        train(toy_path, tmp_path / "runs")
+
+
 def test_other_process_other_folder_same_numbers(toy_path: Path, tmp_path: Path, finished: dict[str, Any]) -> None:
     values = settings(toy_path, tmp_path / "runs")
     code = (

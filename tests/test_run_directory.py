@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import numpy as np
 import psutil
@@ -21,6 +22,7 @@ from recbole_prism import run_files
 from recbole_prism.errors import RunDirectoryError
 from recbole_prism.evaluation import Ranks
 from recbole_prism.run_directory import REQUIRED, RunDirectory, Vocabulary, read_run
+from recbole_prism.trainer.resume import failure_marked
 
 VOCABULARY = Vocabulary(
     item_tokens=["[PAD]", "B-01", "007", "item 3", "tab\there", "line\nfeed\r", "back\\", "\\t", "Ä ☂", "\x85\u2028"],
@@ -182,6 +184,85 @@ def test_manifest_damaged_or_of_another_schema(tmp_path: Path) -> None:
         read_run(path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '{"schema_version": 1}', '{"schema_version": 1, "files": {}}', '{"schema_version": 1, "files": []}',
+     '{"schema_version": 1, "files": {"metrics.json": "a hash"}}', '{"schema_version": 1, "files": {"a": {}}}', "7"],
+)  # fmt: skip
+def test_manifest_of_another_form_is_damaged(tmp_path: Path, text: str) -> None:
+    path = complete_run(tmp_path)
+    (path / "manifest.json").write_text(text)
+    with pytest.raises(RunDirectoryError, match=r"manifest.json is damaged[^$]*--overwrite"):
+        read_run(path)
+
+
+BAD_STATUS = (
+    None, "", "[1]", "{}", '{"state": "running"}',
+    '{"state": "running", "host": "elsewhere", "pid": 1, "heartbeat": "soon"}',
+    '{"state": "running", "host": "elsewhere", "pid": 1, "heartbeat": "2999-01-01"}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_STATUS)
+def test_a_damaged_status_stops_nothing(tmp_path: Path, text: Optional[str]) -> None:
+    def damage(run: RunDirectory) -> None:
+        (run.path / "status.json").unlink()
+        if text is not None:
+            (run.path / "status.json").write_text(text)
+
+    run = open_run(tmp_path)
+    run.append_history(HISTORY[0])
+    run.write_resume({"model": {"w": torch.ones(1)}}, {"epoch": 1})
+    damage(run)
+    with pytest.raises(RunDirectoryError, match="no complete run"):
+        read_run(run.path)
+    run = open_run(tmp_path)
+    assert run.is_resumable and run.status["state"] == "running"
+    damage(run)
+    run = open_run(tmp_path, overwrite=True)
+    assert not run.is_resumable
+    write_everything(run)
+    run.complete()
+    damage(run)
+    assert open_run(tmp_path).is_complete
+    read_run(run.path)
+    assert not open_run(tmp_path, overwrite=True).is_complete
+
+
+def test_a_removed_manifest_is_named(tmp_path: Path) -> None:
+    path = complete_run(tmp_path)
+    (path / "manifest.json").unlink()
+    with pytest.raises(RunDirectoryError, match="no complete run: manifest.json is missing"):
+        read_run(path)
+
+
+def test_a_damaged_history_is_named(tmp_path: Path) -> None:
+    run = open_run(tmp_path)
+    run.append_history(HISTORY[1])
+    for text in ('{"epoch": 0, "lo', "5\n"):
+        (run.path / "history.jsonl").write_text(text)
+        with pytest.raises(RunDirectoryError, match=r"history.jsonl [^$]*--overwrite"):
+            run.read_history()
+
+
+def test_a_full_disk_is_said_and_a_failure_never_hides_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = open_run(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunDirectoryError, match=r"metrics.json cannot be written: No space left[^$]*-> make room"):
+        run.write_json("metrics.json", {})
+    with pytest.raises(RunDirectoryError, match="make room"):
+        open_run(tmp_path, seed=2)
+    with pytest.raises(KeyError, match="the reason"), failure_marked(run):
+        raise KeyError("the reason")
+    assert "status.json does not tell of the failure" in caplog.text
+    assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == ["status.json"]
+
+
 def test_a_complete_run_keeps_neither_resume_state_nor_an_old_failure(tmp_path: Path) -> None:
     run = open_run(tmp_path)
     run.write_resume({"model": {"w": torch.ones(1)}}, {})
@@ -271,7 +352,7 @@ def test_a_damaged_resume_state_is_named(tmp_path: Path) -> None:
     run.write_resume({"model": {"w": torch.ones(100)}}, {})
     file = run.path / "resume" / "state.safetensors"
     file.write_bytes(file.read_bytes()[:-50])
-    with pytest.raises(RunDirectoryError, match="state.safetensors is damaged"):
+    with pytest.raises(RunDirectoryError, match=r"state.safetensors is damaged[^$]*--overwrite"):
         run.read_resume()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from recbole_prism.errors import RecBolePrismError, RunDirectoryError
 from recbole_prism.run_directory import RunDirectory
+from recbole_prism.run_files import DAMAGED_CURE
 from recbole_prism.trainer.optim import load_optimizer_state, optimizer_state
 from recbole_prism.trainer.randomness import random_states, restore_random_states
 
@@ -64,12 +65,20 @@ def restore(trainer: "Trainer", directory: RunDirectory) -> bool:
 
     Returns:
         False if there is none.
+
+    Raises:
+        RunDirectoryError: The state or the history is damaged.
     """
     stored = directory.read_resume()
     if stored is None:
         return False
+    history = directory.read_history()
     apply(trainer, *stored)
-    trainer.history = directory.read_history()[: trainer.next_epoch]  # a kill may have come between the two writes
+    trainer.history = history[: trainer.next_epoch]  # a kill may have come between the two writes
+    if len(trainer.history) < trainer.next_epoch:
+        raise RunDirectoryError(
+            f"{directory.path / 'history.jsonl'} tells of {len(history)} of {trainer.next_epoch} epochs", DAMAGED_CURE
+        )
     directory.write_history(trainer.history)
     return True
 

@@ -35,7 +35,7 @@ def our_evaluation(model: str, dataset: str, arguments: argparse.Namespace, **mo
 
 def measure(dataset: str, arguments: argparse.Namespace) -> dict[str, Any]:
     reference, device, n_rows = stock_evaluation(dataset, arguments)
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         REFERENCE: reference,
         "SASRec": our_evaluation("SASRec", dataset, arguments),
         "PRISM K=2": our_evaluation("PRISM", dataset, arguments, n_lenses=2),

@@ -7,7 +7,6 @@ Interactions: a synthetic atomic file is read, split into rows and batched in a 
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import statistics
 import tempfile
 import time
@@ -63,7 +62,7 @@ def data_costs(n_interactions: int, queue: Any) -> None:
         frame = pd.DataFrame(dict(zip(names, (users, items, np.arange(n_interactions)))))
         frame.to_csv(target / "synthetic.inter", sep="\t", index=False)
         del frame, users, items
-        before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        before, start = peak_resident(), time.process_time()
         config = common.Config(model="PRISM", dataset="synthetic", config_dict={"data_path": folder, "device": "cpu"})
         loader = common.data_preparation(config, common.create_dataset(config))[0]
         read = time.process_time() - start
@@ -73,8 +72,13 @@ def data_costs(n_interactions: int, queue: Any) -> None:
         for _ in range(20):
             next(batches)
         batch = (time.process_time() - start) / 20
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        queue.put({"read_s": read, "batch_ms": batch * 1e3, "peak_mb": peak / 1024, "before_mb": before / 1024})
+        queue.put({"read_s": read, "batch_ms": batch * 1e3, "peak_mb": peak_resident(), "before_mb": before})
+
+
+def peak_resident() -> float:
+    """Most resident megabytes of this process so far (Linux; `getrusage` would count the parent's too)."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def data_curve(sizes: list[int]) -> list[dict[str, float]]:

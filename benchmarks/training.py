@@ -8,38 +8,46 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from typing import Any
+from functools import partial
+from typing import Any, Callable
 
 import common
 from common import Contender
 
 REFERENCE = "stock SASRec, anomaly detection off"
-STOCK_AS_SHIPPED = "stock SASRec as shipped"
 
 
-def contenders(dataset: str, arguments: argparse.Namespace) -> dict[str, Contender]:
+def makers(dataset: str, arguments: argparse.Namespace) -> dict[str, Callable[[], Contender]]:
     """The table's lines for one data set, reference first."""
-    anomaly = common.stock(STOCK_AS_SHIPPED, dataset, arguments, anomaly=True)
-    naive = common.ours("PRISM, naive lens, fast_path False", "PRISM", dataset, arguments, fast_path=False)
-    naive.step = common.under(common.naive_lens, naive.step)
-    listed = [
-        common.stock(REFERENCE, dataset, arguments, anomaly=False),
-        anomaly,
-        common.ours("SASRec", "SASRec", dataset, arguments),
-        common.ours("PRISM (K=4, all losses)", "PRISM", dataset, arguments),
-        common.ours("PRISM without auxiliary losses", "PRISM", dataset, arguments, aux_weight=0.0),
-        common.ours("SASRec, fast_path False", "SASRec", dataset, arguments, fast_path=False),
-        naive,
-    ]
-    return {contender.name: contender for contender in listed}
+
+    def stock(name: str, anomaly: bool) -> Contender:
+        return common.stock(name, dataset, arguments, anomaly=anomaly)
+
+    def ours(name: str, model: str, **more: Any) -> Contender:
+        return common.ours(name, model, dataset, arguments, **more)
+
+    def naive(name: str) -> Contender:
+        contender = ours(name, "PRISM", fast_path=False)
+        contender.step = common.under(common.naive_lens, contender.step)
+        return contender
+
+    listed: dict[str, Callable[[str], Contender]] = {
+        REFERENCE: partial(stock, anomaly=False),
+        "stock SASRec as shipped": partial(stock, anomaly=True),
+        "SASRec": partial(ours, model="SASRec"),
+        "PRISM (K=4, all losses)": partial(ours, model="PRISM"),
+        "PRISM without auxiliary losses": partial(ours, model="PRISM", aux_weight=0.0),
+        "SASRec, fast_path False": partial(ours, model="SASRec", fast_path=False),
+        "PRISM, naive lens, fast_path False": naive,
+    }
+    wanted = [name for name in listed if name == REFERENCE or arguments.only is None or name in arguments.only]
+    return {name: partial(listed[name], name) for name in wanted}
 
 
 def measure(dataset: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Steps of all contenders on one data set."""
-    models = contenders(dataset, arguments)
-    device = models["SASRec"].config["device"]
-    if arguments.only:
-        models = {name: model for name, model in models.items() if name == REFERENCE or arguments.only in name}
+    models = {name: make() for name, make in makers(dataset, arguments).items()}
+    device = common.torch.device(arguments.device)
     timings = common.interleaved({n: m.step for n, m in models.items()}, arguments.steps, device=device)
     reference = timings[REFERENCE].of(device)
     return {
@@ -58,7 +66,7 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--datasets", nargs="+", default=["amazon-toys", "amazon-beauty", "ml-1m"])
     parser.add_argument("--steps", type=int, default=15, help="timed steps per contender")
-    parser.add_argument("--only", default=None, help="contenders whose name holds this, beside the reference")
+    parser.add_argument("--only", nargs="+", default=None, help="names of the lines wanted beside the reference")
     arguments = common.parse(parser)
     for dataset in arguments.datasets:
         results = measure(dataset, arguments)

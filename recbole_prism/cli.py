@@ -48,9 +48,37 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         argv: Arguments without the program's name; None takes those of the process.
 
     Returns:
-        Exit status: 0 done, 2 an error that its message explains, 130 interrupted.
+        Exit status: 0 done, 1 the output could not be written, 2 an error that its message explains, 130 interrupted,
+        141 nobody reads the output any more (`| head`).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _main(arguments)
+    except OSError:
+        lost = _lost_output("\n")  # something to write: an unbuffered stream has nothing left to flush
+        if lost is None:
+            raise
+        return lost
+    lost = _lost_output()
+    return status if lost is None else lost
+
+
+def _lost_output(text: str = "") -> Optional[int]:
+    """Write what is buffered, and `text`; the exit status if that fails, without the traceback at Python's end."""
+    if sys.stdout is None:  # closed by the caller
+        return None
+    try:
+        print(text, end="", flush=True)
+        return None
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 141  # as a shell reports it: 128 + SIGPIPE
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
         return 0

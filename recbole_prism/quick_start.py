@@ -86,6 +86,8 @@ def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str,
     logger.info("device: %s", describe_device(config["device"]))
     if config["device"].type == "cuda":
         torch.cuda.reset_peak_memory_stats(config["device"])  # what is reported is this run's
+    if saved:
+        RunDirectory.check_writable(config["checkpoint_dir"], config["dataset"])
     with _stock_failure(config, "read its data"):
         data = create_dataset(config)
     check_topk(config, data.item_num - 1)
@@ -104,7 +106,7 @@ def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str,
         logger.info("this run is complete already; its stored result is reused (overwrite trains it again)")
         return result_of(config, read_json(directory.path / "metrics.json"), directory.path, reused=True)
     log.write_to(directory.path)
-    with failure_marked(directory):
+    with failure_marked(directory), _earlier_result_told(directory):
         metrics = _train_and_test(config, loaders, directory)
         log.close_file()
         directory.complete()
@@ -147,6 +149,17 @@ def _open_directory(config: Config, info: DatasetInfo, overwrite: bool) -> RunDi
     directory = RunDirectory.open(config["checkpoint_dir"], config["dataset"], name, identity, seed, overwrite)
     logger.info("run directory: %s", directory.path)
     return directory
+
+
+@contextmanager
+def _earlier_result_told(directory: RunDirectory) -> Iterator[None]:
+    """Say where the complete run is that a failing one was to replace."""
+    try:
+        yield
+    except BaseException:
+        if directory.replaced.is_dir():
+            logger.warning("the earlier complete run is kept in %s", directory.replaced)
+        raise
 
 
 def _code_version(config: Config) -> str:

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -101,7 +102,7 @@ class RunDirectory:
         Raises:
             RunDirectoryError: If another live process is at it, or if the place is taken by something else.
         """
-        path = Path(checkpoint_dir) / dataset / f"{model}-{identity}-s{seed}"
+        path = _folder(checkpoint_dir, dataset) / f"{model}-{identity}-s{seed}"
         directory = cls(path)
         if path.exists():
             directory._refuse_foreign()
@@ -119,6 +120,23 @@ class RunDirectory:
                     return directory
         directory._create()
         return directory
+
+    @staticmethod
+    def check_writable(checkpoint_dir: str | Path, dataset: str) -> None:
+        """Make the folder of a data set's runs and try it, before anything costly is done.
+
+        Raises:
+            RunDirectoryError: Nothing can be written there.
+        """
+        folder = _folder(checkpoint_dir, dataset)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise RunDirectoryError(
+                f"no run can be written into {folder}: {error.strerror or error}", "choose a writable --checkpoint_dir"
+            ) from error
 
     @property
     def status(self) -> dict[str, Any]:
@@ -324,6 +342,10 @@ class RunDirectory:
         """Remove what a killed process was writing."""
         for file in self.path.rglob(".*.tmp"):
             file.unlink()
+
+
+def _folder(checkpoint_dir: str | Path, dataset: str) -> Path:
+    return Path(os.path.expanduser(checkpoint_dir)) / dataset  # a shell leaves the ~ of --key=~/x as it is
 
 
 def _is_live(status: Mapping[str, Any]) -> bool:

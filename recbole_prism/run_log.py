@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Optional
 
 from recbole_prism.progress import ConsoleHandler
+from recbole_prism.run_files import writing
 
 LOG_FILE = "run.log"
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 logger = logging.getLogger("recbole_prism")
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that stops quietly on a full disk: the files that the run needs report it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Show no traceback per record."""
+
+    def close(self) -> None:
+        """Close without hiding the error that ended the run."""
+        with suppress(OSError):
+            super().close()
 
 
 class RunLog:
@@ -40,7 +54,8 @@ class RunLog:
 
     def write_to(self, directory: Path) -> None:
         """Write this run's records into a directory, after those of earlier attempts at the same run."""
-        self._file = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")
+        with writing(directory / LOG_FILE):
+            self._file = _LogFile(directory / LOG_FILE, encoding="utf-8")
         self._file.setFormatter(logging.Formatter(_FILE_FORMAT))
         for record in self._waiting.buffer:
             self._file.handle(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import types
@@ -224,3 +225,20 @@ def test_front_door_trains_reports_and_reuses(tmp_path: Path) -> None:
     assert "PRISM on toys" in first.stdout and f"saved in {tmp_path}/saved/toys/PRISM-" in first.stdout
     second = front_door(*arguments)
     assert "read from" in second.stdout and first.stdout.splitlines()[:-1] == second.stdout.splitlines()[:-1]
+
+
+def test_output_that_is_not_read_or_finds_no_room_gives_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    cases = [(writer, "", 141, "")]
+    if os.path.exists("/dev/full"):  # Linux
+        message = "error: the output cannot be written: No space left on device\n"
+        cases.append((os.open("/dev/full", os.O_WRONLY), "1", 1, message))
+    for place, unbuffered, status, message in cases:
+        command = [sys.executable, "-m", "recbole_prism", "run", "--help"]
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=place, stderr=subprocess.PIPE, text=True, timeout=100
+        )
+        os.close(place)
+        assert (done.returncode, done.stderr) == (status, message)

@@ -154,6 +154,33 @@ def test_a_complete_run_that_was_altered_is_not_reused(
         train(toy_path, tmp_path / "runs")
 
 
+def test_an_unwritable_place_is_refused_before_the_data_is_read(
+    toy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recbole_prism.quick_start.create_dataset", lambda config: pytest.fail("the data was read"))
+    (tmp_path / "a_file").write_text("")
+    for place in (tmp_path / "a_file", tmp_path / "a_file" / "below"):
+        with pytest.raises(RunDirectoryError, match="choose a writable --checkpoint_dir"):
+            train(toy_path, place)
+
+
+def test_a_tilde_is_the_home_folder(toy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = run("GRU4Rec", "cyclic", config_dict={**settings(toy_path, tmp_path, epochs=1), "checkpoint_dir": "~/r"})
+    assert Path(result["run_directory"]).parent == tmp_path / "r" / "cyclic"
+
+
+def test_an_overwriting_run_that_fails_says_where_the_earlier_one_is(
+    finished: dict[str, Any], toy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    shutil.copytree(Path(finished["run_directory"]).parents[1], tmp_path / "runs")
+    monkeypatch.setattr("recbole_prism.quick_start.Trainer", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("GRU4Rec", "cyclic", config_dict=settings(toy_path, tmp_path / "runs"), overwrite=True)
+    kept = caplog.records[-1].getMessage().removeprefix("the earlier complete run is kept in ")
+    assert read_run(kept).metrics["n_epochs"] == 2
+
+
 def test_other_process_other_folder_same_numbers(toy_path: Path, tmp_path: Path, finished: dict[str, Any]) -> None:
     values = settings(toy_path, tmp_path / "runs")
     code = (

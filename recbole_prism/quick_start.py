@@ -121,6 +121,11 @@ def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Op
     source = train._dataset if config.model_entry.origin == "stock" else train.info
     with _stock_failure(config, "be built"):
         model = config.model_class(config, source).to(config["device"])
+    if n_parameters(model) == 0:
+        raise ModelError(
+            f"the model {config.model_entry.name} has no parameters to train",
+            "assign its layers and nn.Parameter tensors to self in __init__, and leave requires_grad on",
+        )
     logger.info("%s: %s parameters", config.model_entry.display_name, f"{n_parameters(model):,}")
     if directory is not None:
         write_description(directory, config, model, test.dataset)

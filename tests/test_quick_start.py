@@ -426,6 +426,21 @@ def test_errors_of_other_models_are_their_authors_to_see(toy_path: Path, tmp_pat
         run(Broken, "cyclic", config_dict=settings(toy_path, tmp_path, epochs=1))
 
 
+def test_models_that_cannot_be_trained_are_named(toy_path: Path, tmp_path: Path) -> None:
+    class Frozen(LastItem):
+        def __init__(self, config: Any, dataset: Any) -> None:
+            super().__init__(config, dataset)
+            self.requires_grad_(False)
+
+    class PerRow(LastItem):
+        def calculate_loss(self, interaction: Any) -> Any:
+            return self.full_sort_predict(interaction).sum(dim=1)
+
+    for model, problem in ((Frozen, "Frozen has no parameters"), (PerRow, r"PerRow returned a tensor of shape \(\d+,")):
+        with pytest.raises(ModelError, match=problem):
+            run(model, "cyclic", config_dict=settings(toy_path, tmp_path, epochs=1))
+
+
 def test_loader_workers_change_no_number(toy_path: Path, tmp_path: Path) -> None:
     results = [train(toy_path, tmp_path / str(worker), "PRISM", worker=worker) for worker in (0, 2)]
     assert measured(results[0]) == measured(results[1])

@@ -16,24 +16,40 @@ from recbole_prism.model.functional.loss_parts import LossParts
 GPU_WINDOW = 64  # batches between two reads: a read makes the CPU wait for the GPU
 
 
-def named_parts(loss: Union[Tensor, tuple[Tensor, ...]]) -> dict[str, Tensor]:
+def named_parts(loss: Union[Tensor, tuple[Tensor, ...]], model: str) -> dict[str, Tensor]:
     """Name the parts of what `calculate_loss` returned.
 
     Args:
         loss: `LossParts`, or as in RecBole a scalar tensor ("loss") or a tuple of them ("part_0", "part_1", ...).
+        model: Name of the model, for the message.
 
     Raises:
-        ModelError: It is none of these.
+        ModelError: It is none of these, or nothing that can be minimised.
     """
     if isinstance(loss, LossParts):
-        return dict(zip(loss.names, loss))
-    if isinstance(loss, Tensor):
-        return {"loss": loss}
-    if isinstance(loss, tuple) and loss and all(isinstance(part, Tensor) for part in loss):
-        return {f"part_{index}": part for index, part in enumerate(loss)}
-    raise ModelError(
-        f"calculate_loss returned {type(loss).__name__}", "return a scalar tensor, a tuple of them, or LossParts"
-    )
+        parts = dict(zip(loss.names, loss))
+    elif isinstance(loss, tuple):
+        parts = {f"part_{index}": part for index, part in enumerate(loss)}
+    else:
+        parts = {"loss": loss}
+    problem = next(filter(None, map(_problem, parts.values())), "" if parts else "an empty tuple")
+    if not problem and not any(part.requires_grad for part in parts.values()):
+        problem = "a loss without a gradient: it depends on no parameter, or was detached"
+    if problem:
+        raise ModelError(
+            f"calculate_loss of the model {model} returned {problem}",
+            "return a scalar floating-point tensor with a gradient (a mean over rows), a tuple of such, or LossParts",
+        )
+    return parts
+
+
+def _problem(part: object) -> str:
+    """Why something is no part of a loss; empty if it is one."""
+    if not isinstance(part, Tensor):
+        return f"a value of type {type(part).__name__}"
+    if part.numel() != 1:
+        return f"a tensor of shape {tuple(part.shape)}"
+    return "" if part.is_floating_point() else f"a tensor of type {part.dtype}"
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,8 @@ class Trainer:
     def _train_batch(self, interaction: Interaction, tracker: LossTracker, epoch: int) -> None:
         """One optimizer step."""
         self.optimizer.zero_grad(set_to_none=True)
-        parts = named_parts(self.model.calculate_loss(interaction.to(self.device)))  # type: ignore[operator]
+        loss = self.model.calculate_loss(interaction.to(self.device))  # type: ignore[operator]
+        parts = named_parts(loss, type(self.model).__name__)
         bad = tracker.add(parts, interaction[ROW_ID] if ROW_ID in interaction else None)
         self._stop_if_bad(bad, epoch, parts if bad and bad.batch == tracker.n_batches - 1 else None)
         total, *others = parts.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,27 @@ from recbole_prism.trainer.losses import BadBatch, LossTracker, named_parts
 
 
 def test_names_of_parts() -> None:
-    one, two = torch.tensor(1.0), torch.tensor(2.0)
-    assert named_parts(one) == {"loss": one}
-    assert named_parts((one, two)) == {"part_0": one, "part_1": two}
-    assert named_parts(LossParts({"rec": one, "ccl": two})) == {"rec": one, "ccl": two}
-    with pytest.raises(ModelError, match="float"):
-        named_parts(1.0)  # type: ignore[arg-type]
+    one, two = torch.tensor(1.0, requires_grad=True), torch.tensor(2.0)  # a part that is switched off has no gradient
+    assert named_parts(one, "Mine") == {"loss": one}
+    assert named_parts((one, two), "Mine") == {"part_0": one, "part_1": two}
+    assert named_parts(LossParts({"rec": one, "ccl": two}), "Mine") == {"rec": one, "ccl": two}
+
+
+@pytest.mark.parametrize(
+    ("loss", "problem"),
+    [
+        (1.0, "a value of type float"),
+        (None, "a value of type NoneType"),
+        ((), "an empty tuple"),
+        ((torch.ones((), requires_grad=True), None), "a value of type NoneType"),
+        (torch.ones(3, requires_grad=True), r"a tensor of shape \(3,\)"),
+        (torch.ones((), dtype=torch.int64), "a tensor of type torch.int64"),
+        ((torch.ones(()), torch.ones(())), "a loss without a gradient"),
+    ],
+)
+def test_what_is_no_loss_is_refused_by_the_models_name(loss: Any, problem: str) -> None:
+    with pytest.raises(ModelError, match=f"of the model Mine returned {problem}[^$]*-> return a scalar"):
+        named_parts(loss, "Mine")
 
 
 @pytest.mark.parametrize("window", [1, 3, 64])

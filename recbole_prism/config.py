@@ -62,16 +62,18 @@ class Config(recbole_configurator.Config):
         command_line: Optional[Mapping[str, Any]] = None,
         require_data: bool = True,
     ) -> None:
-        if isinstance(config_file_list, str):
-            raise ConfigError(
-                f"config_file_list is the text {config_file_list!r}", "give a list: config_file_list=['x.yaml']"
-            )
+        _check_arguments(config_file_list, {"config_dict": config_dict, "command_line": command_line})
         self.origin: dict[str, str] = {}
         self._layers: list[tuple[str, dict[str, Any]]] = []
         self._command_line = plain(dict(command_line or {}))
         self._require_data = require_data
         super().__init__(model, dataset, config_file_list, config_dict)
         self.properties = self.model_entry.properties(self.final_config_dict)
+        if not isinstance(self.properties, registry.ModelProperties):
+            raise ModelError(
+                f"declared_properties of {self.model_entry.target} gives {self.properties!r}",
+                "it must return a recbole_prism.registry.ModelProperties",
+            )
 
     # RecBole's steps, in the order in which its __init__ calls them
 
@@ -109,7 +111,9 @@ class Config(recbole_configurator.Config):
             if value is None:
                 raise ConfigError(f"no {key} is named", f"--{key}=NAME, or `{key}: NAME` in a settings file")
             if not isinstance(value, str) and not (key == "model" and isinstance(value, type)):
-                raise ConfigError(f"{key} is {value!r}, expected a name", f"""quote it: --{key}='"{value}"'""")
+                cure = f"""quote it: --{key}='"{value}"'""" if isinstance(value, (bool, int, float)) else ""
+                raise ConfigError(f"{key} is {value!r}, expected a name", cure or f"write --{key}=NAME")
+        settings_files.check_name("dataset", given["dataset"])
         if isinstance(given["model"], type):
             model_class, self.model_entry = given["model"], registry.entry_of(given["model"])
         else:
@@ -153,6 +157,8 @@ class Config(recbole_configurator.Config):
             del final["valid_metric_bigger"]  # follows from valid_metric
         if self.origin["load_col"] == "default":
             final["load_col"] = {"inter": config_columns.main_columns(final)}  # under the names they have
+        if isinstance(final["additional_feat_suffix"], str):  # as some of RecBole's model files write it
+            final["additional_feat_suffix"] = [final["additional_feat_suffix"]]
         self._settle_negatives(final)
         config_checks.check_all(
             final, self.origin, self.model_entry, self.model_class, self._defaults, self._model_defaults
@@ -215,6 +221,15 @@ class Config(recbole_configurator.Config):
                 final["train_neg_sample_args"] = self._layers[0][1]["train_neg_sample_args"]
 
 
+def _check_arguments(config_file_list: Any, settings: Mapping[str, Any]) -> None:
+    files = config_file_list or []
+    if not (isinstance(files, (list, tuple)) and all(isinstance(file, (str, Path)) for file in files)):
+        raise ConfigError(f"config_file_list is {config_file_list!r}", "give a list: config_file_list=['x.yaml']")
+    for name, values in settings.items():
+        if values is not None and not isinstance(values, Mapping):
+            raise ConfigError(f"{name} is {values!r}, expected a mapping", f"write {name}={{'epochs': 5}}")
+
+
 def check_topk(config: Config, n_items: int) -> None:
     """Refuse a cut-off above the number of items; called right after the data is read.
 
@@ -233,13 +248,15 @@ def check_topk(config: Config, n_items: int) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON and YAML know it: NumPy numbers become Python's, tuples lists.
+    """A value as JSON and YAML know it: NumPy numbers become Python's, tuples lists, paths text.
 
     Raises:
         ConfigError: Some part of it is none of None, bool, int, float, str, list and dict.
     """
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Path):
+        return os.fspath(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
+import yaml
 from recbole.utils import InputType
 
-from recbole_prism import config_columns, config_values
+from recbole_prism import config_columns, config_values, settings_files
 from recbole_prism.errors import ConfigError, DataError
 from recbole_prism.registry import ModelEntry, nearest
 from recbole_prism.schema import LIST_METRICS, MAX_LIST_LENGTH, RECBOLE_KEYS, SCHEMA, SUPPORTED_METRICS, Key, infer
@@ -90,7 +91,7 @@ def check_all(
         expected = keys[name].problem(value)
         if expected is not None:
             cause = f"{name} is {value!r} ({_kind(value)}), expected {expected} (from {origin[name]})"
-            raise ConfigError(cause, _hint(value, keys[name]))
+            raise ConfigError(cause, _hint(value, keys[name]) or _example(name, defaults.get(name)))
     for name, (accepted, cure) in _REFUSED.items():
         if name in values and not any(values[name] == a and type(values[name]) is type(a) for a in accepted):
             raise ConfigError(f"{name} = {values[name]!r} is not supported (from {origin[name]})", cure)
@@ -100,9 +101,10 @@ def check_all(
         raise ConfigError(f"device is {values['device']!r} (from {origin['device']})", _DEVICE)
     config_values.check_values(values, origin)
     config_values.check_effect(values, origin, entry, defaults)
+    config_columns.check_names(values, origin)
     config_columns.check_form(values, origin, entry)
     _check_eval_args(values["eval_args"], origin["eval_args"])
-    _check_metrics(values)
+    _check_metrics(values, origin)
     _check_loss(values, origin, entry, model_class)
     _check_sizes(values, entry)
 
@@ -177,10 +179,12 @@ def _check_eval_args(eval_args: Mapping[str, Any], origin: str) -> None:
         )
 
 
-def _check_metrics(values: Mapping[str, Any]) -> None:
+def _check_metrics(values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     metrics, topk = _as_list(values["metrics"]), _as_list(values["topk"])
     by_lower = {name.lower(): name for name in SUPPORTED_METRICS}
     for name in metrics:
+        if "," in name:
+            raise ConfigError(f"metrics is {name!r} (from {origin['metrics']})", f"write [{name}]")
         if name.lower() not in by_lower:
             guess = nearest(name, SUPPORTED_METRICS)
             start = f"did you mean {guess}? " if guess else ""
@@ -194,7 +198,11 @@ def _check_metrics(values: Mapping[str, Any]) -> None:
     possible = [f"{by_lower[name.lower()]}@{k}" for name in metrics for k in topk]
     if values["valid_metric"].lower() not in [metric.lower() for metric in possible]:
         cause = f"valid_metric {values['valid_metric']!r} is not among metrics x topk"
-        raise ConfigError(cause, f"one of {', '.join(possible)}, or extend metrics or topk")
+        if origin["valid_metric"] == "default":  # it is the other two that were set
+            changed = [key for key in ("metrics", "topk") if origin[key] != "default"]
+            given = " and ".join(f"{key} {values[key]!r} (from {origin[key]})" for key in changed)
+            cause = f"without valid_metric, which is {values['valid_metric']}: {given}"
+        raise ConfigError(cause, f"set valid_metric too, to one of {', '.join(possible)}; or extend metrics or topk")
 
 
 def _check_loss(values: Mapping[str, Any], origin: Mapping[str, str], entry: ModelEntry, model_class: type) -> None:
@@ -246,11 +254,18 @@ def _hint(value: Any, key: Key) -> str:
         return f"write [{value}]"
     if isinstance(value, str) and bool in key.types and value.lower() in ("yes", "no", "on", "off"):
         return f"write {value.lower() in ('yes', 'on')}"
+    if isinstance(value, str) and (number := settings_files.number_in(value)) is not None and not key.problem(number):
+        return f"write {number}, a number without quotes"
     if isinstance(value, list) and str in key.types:
         return f"write '{value}', in quotes"
     if isinstance(value, float) and int in key.types and value.is_integer():
         return f"write {int(value)}"
     return ""
+
+
+def _example(name: str, default: Any) -> str:
+    shown = yaml.safe_dump(default, default_flow_style=True, width=10**6).splitlines()[0]
+    return "leave it out" if default is None else f"the default is {name}: {shown}"
 
 
 def _unknown_key(name: str, where: str, entry: ModelEntry, keys: Mapping[str, Key]) -> ConfigError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Union
 
 import recbole
 
@@ -11,6 +11,8 @@ from recbole_prism.config_values import INTERVAL_FORM, is_interval
 from recbole_prism.errors import ConfigError, DataError
 from recbole_prism.registry import ModelEntry, nearest
 
+# names in a batch that no setting changes: the number of a row, what belongs to its same-target partner
+ROW_ID, PARTNER = "row_id", "partner"
 _SUFFIXES = ("inter", "user", "item", "kg", "link")
 
 
@@ -29,6 +31,30 @@ def inter_names(values: Mapping[str, Any]) -> list[str]:
 def main_columns(values: Mapping[str, Any]) -> list[str]:
     """The columns that sequences are made of."""
     return [values[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]
+
+
+def check_names(values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+    """Refuse names under which one part of a batch would overwrite another.
+
+    Raises:
+        ConfigError: Two parts have the same name.
+    """
+    user, item, time, length = (
+        values[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "ITEM_LIST_LENGTH_FIELD")
+    )
+    history = item + values["LIST_SUFFIX"]
+    parts = [("USER_ID_FIELD", user), ("ITEM_ID_FIELD", item), ("TIME_FIELD", time)]
+    parts += [("LIST_SUFFIX", history), ("LIST_SUFFIX", time + values["LIST_SUFFIX"])]
+    parts += [("ITEM_LIST_LENGTH_FIELD", length), ("NEG_PREFIX", values["NEG_PREFIX"] + item)]
+    parts += [("", name) for name in (ROW_ID, *(f"{PARTNER}_{name}" for name in (history, length, ROW_ID)))]
+    seen: dict[str, str] = {}
+    for key, name in parts:
+        if name in seen:
+            keys = [part for part in (seen[name], key) if part]
+            where = ", ".join(f"{part} from {origin[part]}" for part in keys)
+            cause = f"two parts of a batch have the name {name!r} ({where})"
+            raise ConfigError(cause, f"change {' or '.join(keys)}: user, item, time, history and length need one each")
+        seen[name] = key
 
 
 def check_form(values: Mapping[str, Any], origin: Mapping[str, str], entry: ModelEntry) -> None:
@@ -124,6 +150,14 @@ def _files(values: Mapping[str, Any], suffix: str) -> list[Path]:
     return [path for path in (dataset_folder(values) / name for name in names) if path.is_file()]
 
 
+def wrong_encoding(path: Union[str, Path], error: UnicodeDecodeError) -> tuple[str, str]:
+    """Cause and cure where a file is not in the encoding it is read with."""
+    return (
+        f"{path} is not text in the encoding {error.encoding}: {error.reason}",
+        "say which encoding it has, e.g. --encoding=latin-1 or --encoding=utf-16",
+    )
+
+
 def _header(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
     """Column -> type, from the first line."""
     encoding = values.get("encoding")
@@ -131,5 +165,5 @@ def _header(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
         with open(path, encoding=encoding) as file:
             line = file.readline().rstrip("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} cannot be read as {error.encoding}", "set encoding to the file's") from error
+        raise DataError(*wrong_encoding(path, error)) from error
     return dict(column.partition(":")[::2] for column in line.split(values["field_separator"]))

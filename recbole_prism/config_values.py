@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 import re
 from typing import Any, Mapping
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.registry import ModelEntry, nearest
-from recbole_prism.schema import Key
+from recbole_prism.schema import MOST, Key
 
 INTERVAL_FORM = '"[A,B]", "[A,B)", "(A,B]" or "(A,B)", e.g. "[5,inf)"; several with ; between'
 
 _INTERVALS = tuple(f"{counted}_num_interval" for counted in ("user_inter", "item_inter", "entity_kg", "relation_kg"))
+_CLIP_FORM = "write clip_grad_norm: {max_norm: 5}, or ~"
 _CLIP: Mapping[str, Key] = {  # the arguments of torch.nn.utils.clip_grad_norm_
     "max_norm": Key((float,), low=0, open_low=True, high=math.inf, open_high=True),
     "norm_type": Key((float,), low=0, open_low=True),
@@ -53,9 +53,9 @@ def check_values(values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"{name} is {values[name]!r} (from {origin[name]})", f"write {INTERVAL_FORM}")
     if values.get("encoding") is not None:
         try:
-            codecs.lookup(values["encoding"])
-        except LookupError as error:
-            cause = f"encoding is {values['encoding']!r}, which Python does not know (from {origin['encoding']})"
+            "".encode(values["encoding"])
+        except (LookupError, ValueError) as error:
+            cause = f"encoding is {values['encoding']!r}, no text encoding of Python's (from {origin['encoding']})"
             raise ConfigError(cause, "write encoding: utf-8, or another name of Python's") from error
     if values["clip_grad_norm"] is not None:
         _check_clip(values["clip_grad_norm"], origin["clip_grad_norm"])
@@ -102,8 +102,8 @@ def is_interval(text: str) -> bool:
 
 
 def are_shares(value: Any) -> bool:
-    """Whether a value can split rows: three finite numbers, none negative, the first (training) above 0."""
-    number = Key((float,), low=0, high=math.inf, open_high=True)
+    """Whether a value can split rows: three numbers, none negative or huge, the first (training) above 0."""
+    number = Key((float,), low=0, high=MOST)
     return (
         isinstance(value, list)
         and len(value) == 3
@@ -120,6 +120,6 @@ def _check_clip(clip: Mapping[str, Any], origin: str) -> None:
             raise ConfigError(f"unknown key clip_grad_norm.{name} (from {origin})", cure)
         expected = _CLIP[name].problem(value)
         if expected is not None:
-            raise ConfigError(f"clip_grad_norm.{name} is {value!r}, expected {expected} (from {origin})")
+            raise ConfigError(f"clip_grad_norm.{name} is {value!r}, expected {expected} (from {origin})", _CLIP_FORM)
     if "max_norm" not in clip:
-        raise ConfigError(f"clip_grad_norm is {clip!r} (from {origin})", "write clip_grad_norm: {max_norm: 5}, or ~")
+        raise ConfigError(f"clip_grad_norm is {clip!r} (from {origin})", _CLIP_FORM)

@@ -115,10 +115,15 @@ def list_models() -> tuple[str, ...]:
     return tuple(_LISTED) + tuple(point.name for point in _entry_points() if point.name not in _LISTED)
 
 
-def nearest(name: str, known: Iterable[str]) -> Optional[str]:
-    """The known name most like `name`, ignoring case and hyphens, or None if none is near."""
+def nearest(name: object, known: Iterable[str]) -> Optional[str]:
+    """The known name most like `name`, ignoring case and hyphens, or None if none is near.
+
+    Args:
+        name: What was given; a key of a mapping, for one, need not be text.
+        known: The names to choose from.
+    """
     table = {_key(candidate): candidate for candidate in known}
-    found = difflib.get_close_matches(_key(name), table, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(_key(str(name)), table, n=1, cutoff=0.6)
     return table[found[0]] if found else None
 
 
@@ -131,6 +136,9 @@ def resolve(name: str) -> ModelEntry:
     if name.lower().startswith("recbole:"):
         return _stock_entry(name.split(":", 1)[1])
     if ":" in name:
+        module, _, class_name = name.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), *class_name.split("."))):
+            raise ModelError(f"model {name!r} does not name a class in a module", "write --model=my.module:MyModel")
         return _user_entry(name, origin="user")
     for listed, entry in _LISTED.items():
         if _key(listed) == _key(name):
@@ -195,7 +203,8 @@ def _import_target(target: str) -> type:
             classes = [name for name, member in vars(found).items() if inspect.isclass(member)]
             guess = nearest(class_name, classes)
             raise ModelError(
-                f"module {module_name} has no class {class_name!r}", f"did you mean {guess}?" if guess else ""
+                f"module {module_name} has no class {class_name!r}",
+                f"did you mean {guess}?" if guess else "write --model=my.module:MyModel",
             )
         found = getattr(found, part)
     return found

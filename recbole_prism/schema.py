@@ -13,6 +13,7 @@ from typing import Any, Mapping, Optional
 RANK_METRICS = ("Hit", "Recall", "NDCG", "MRR", "Precision", "MAP")
 LIST_METRICS = ("ItemCoverage", "AveragePopularity", "ShannonEntropy", "GiniIndex", "TailPercentage")
 SUPPORTED_METRICS = RANK_METRICS + LIST_METRICS
+MOST = 1e6  # bound of numbers that have no natural one: above it 32-bit sums are no longer good for anything
 MAX_LIST_LENGTH = 20  # items stored per row, hence the largest k of a list metric
 
 _NAMES = {
@@ -113,12 +114,12 @@ def _count(meaning: str, room: str, low: int = 1, high: Optional[int] = None, op
     return Key((int,), meaning, room, low=low, high=high, optional=optional)
 
 
-def _positive(meaning: str = "", room: str = "recbole") -> Key:
-    return Key((float,), meaning, room, low=0, open_low=True, high=float("inf"), open_high=True)
+def _positive(meaning: str = "", room: str = "recbole", high: float = MOST) -> Key:
+    return Key((float,), meaning, room, low=0, open_low=True, high=high)
 
 
-def _weight(meaning: str = "", room: str = "recbole") -> Key:
-    return Key((float,), meaning, room, low=0, high=float("inf"), open_high=True)
+def _weight(meaning: str = "", room: str = "recbole", high: float = MOST) -> Key:
+    return Key((float,), meaning, room, low=0, high=high)
 
 
 def _probability(meaning: str, room: str) -> Key:
@@ -135,7 +136,7 @@ SCHEMA: Mapping[str, Key] = {
         "Remove the user's whole history from the candidates; decides what is printed and what stops.", "evaluation"
     ),
     "device": Key((str,), "auto, cpu, cuda or cuda:N; the environment is never written.", "config"),
-    "n_threads": _count("Torch threads; ~ leaves them as they are.", "quick_start", optional=True),
+    "n_threads": _count("Torch threads; ~ leaves them as they are.", "quick_start", high=1024, optional=True),
     "data_cache": _flag("Keep what was read in <data set>/cache/ and use it while it fits.", "data"),
     "fast_path": _flag("Work on valid tokens only; False keeps padded shapes (export, diagnosis).", "model"),
     "save_histories": _flag(
@@ -150,7 +151,7 @@ SCHEMA: Mapping[str, Key] = {
     "hidden_dropout_prob": _probability("Dropout of embeddings and layer outputs.", "model"),
     "attn_dropout_prob": _probability("Dropout of attention probabilities.", "model"),
     "hidden_act": _choice("Activation of the feed-forward layer.", "model", "gelu", "relu", "swish", "tanh", "sigmoid"),
-    "layer_norm_eps": _positive("Added to the variance in LayerNorm.", "model"),
+    "layer_norm_eps": _positive("Added to the variance in LayerNorm.", "model", high=1),
     "initializer_range": _positive("Standard deviation of the normal initialisation.", "model"),
     "loss_type": _choice("Training loss: cross-entropy over all items.", "model", "CE"),
     # PRISM
@@ -238,7 +239,8 @@ RECBOLE_KEYS: Mapping[str, Key] = {
     ),
     **dict.fromkeys(("filter_inter_by_user_or_item", "kg_reverse_r"), _FLAG),
     **dict.fromkeys(("normalize_all", "single_spec"), _OPTIONAL_FLAG),
-    **dict.fromkeys(("normalize_field", "benchmark_filename", "additional_feat_suffix"), _NAMES_OR_NONE),
+    **dict.fromkeys(("normalize_field", "benchmark_filename"), _NAMES_OR_NONE),
+    "additional_feat_suffix": Key((str, list), optional=True),
     **dict.fromkeys(
         ("alias_of_user_id", "alias_of_item_id", "alias_of_entity_id", "alias_of_relation_id"), _NAMES_OR_NONE
     ),
@@ -255,7 +257,8 @@ RECBOLE_KEYS: Mapping[str, Key] = {
         key: Key((int,), low=1)
         for key in ("epochs", "train_batch_size", "eval_batch_size", "eval_step", "MAX_ITEM_LIST_LENGTH")
     },
-    **{key: Key((int,), low=0) for key in ("worker", "stopping_step", "loss_decimal_place", "metric_decimal_place")},
+    **{key: Key((int,), low=0) for key in ("stopping_step", "loss_decimal_place", "metric_decimal_place")},
+    "worker": Key((int,), low=0, high=64),
     "seed": Key((int,), low=0, high=2**32 - 1),
     "state": Key(
         (str,),
@@ -263,8 +266,8 @@ RECBOLE_KEYS: Mapping[str, Key] = {
     ),
     "numerical_features": Key((list,)),
     "learner": Key((str,), choices=("adam", "adamw", "sgd", "adagrad", "rmsprop")),
-    "learning_rate": _positive(),
-    "weight_decay": _weight(),
+    "learning_rate": _positive(high=100),
+    "weight_decay": _weight(high=100),
     "eval_args": Key((dict,)),
     "metrics": Key((str, list), of=(str,)),
     "topk": Key((int, list), low=1, of=(int,)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Hashable, Optional
+from typing import Any, Hashable, Optional, Union
 
 import yaml
 
@@ -15,14 +15,35 @@ class SettingsLoader(yaml.SafeLoader):
     """YAML 1.2's plain values: `1e-3` is a number; `yes`, `012`, `1_000` and `12:30` are text. PyYAML's stay."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # start from none, not from YAML 1.1's
+    yaml_constructors = {  # of plain values; all else is refused as an unknown tag
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """As PyYAML's, but whole at once (so nothing can hold itself), naming the place of text that a tag refuses."""
+        try:
+            return super().construct_object(node, deep=True)
+        except (ValueError, KeyError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise _refusal(f"{str(node.value)[:40]!r} is not of the kind {kind}", node) from error
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         """Refuse a key given twice, of which PyYAML would silently keep the last."""
+        if not isinstance(node, yaml.MappingNode):
+            raise _refusal("expected a mapping", node)
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = [key for key in keys if keys.count(key) > 1]
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+            raise _refusal(f"the key {twice[0]!r} stands twice", node)
+        if "<<" in keys:
+            raise _refusal("YAML's merge key << is not supported, write the keys out", node)
         return super().construct_mapping(node, deep=deep)
+
+
+def _refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 _DECIMAL = r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
@@ -43,18 +64,27 @@ def parse_value(text: str) -> Any:
     """
     try:
         return yaml.load(text, Loader=SettingsLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         cure = "quote text with special characters: --key='\"a: b\"'"
-        raise ConfigError(f"cannot read the value {text!r}: {_reason(error)}", cure) from error
+        raise ConfigError(f"cannot read the value {text[:60]!r}: {_reason(error)}", cure) from error
 
 
 def parse_text(text: str) -> Optional[str]:
     """One value of a setting that is text: `~` and YAML's quotes count, all else is meant as written: "[3,inf)"."""
     try:
         value = yaml.load(text, Loader=SettingsLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text
     return value if value is None or isinstance(value, str) else text
+
+
+def number_in(text: str) -> Union[int, float, None]:
+    """The number that a text would be without its quotes, or None."""
+    try:
+        value = yaml.load(text, Loader=SettingsLoader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    return value if type(value) in (int, float) else None
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
@@ -67,7 +97,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"there is no settings file {path}", "--config_files takes YAML files, separated by spaces")
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=SettingsLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
         cure = 'quote text with special characters: user_inter_num_interval: "[5,inf)"'
         raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}", cure) from error
     if values is None:
@@ -92,6 +122,8 @@ def recipe_path(dataset: str, name: str) -> Path:
     Raises:
         ConfigError: There is none of that name for the data set.
     """
+    check_name("dataset", dataset)
+    check_name("recipe", name)
     folder = properties_folder() / "recipe" / dataset
     path = folder / f"{name}.yaml"
     if not path.is_file():
@@ -99,6 +131,17 @@ def recipe_path(dataset: str, name: str) -> Path:
         cure = f"recipes: {', '.join(known)}" if known else "it has none"
         raise ConfigError(f"there is no recipe {name!r} for {dataset}", cure)
     return path
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a path where a name is due.
+
+    Raises:
+        ConfigError: The name is empty or would lead to another folder.
+    """
+    if name.strip(". ") == "" or any(mark in name for mark in "/\\\0"):
+        cure = "write the name alone" + ("; data_path is the folder that holds it" if kind == "dataset" else "")
+        raise ConfigError(f"{kind} is {name!r}, which is no name of a folder or file", cure)
 
 
 def _reason(error: Exception) -> str:

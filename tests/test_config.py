@@ -32,6 +32,16 @@ class Own(SequentialRecommender):
     config_defaults = {"width": 8, "rate": 0.5, "gates": [1, 2]}
 
 
+class Boasting(SequentialRecommender):
+    """Breaks the contract: its properties are a dict."""
+
+    config_defaults: dict[str, Any] = {}
+
+    @classmethod
+    def declared_properties(cls, config: Any) -> Any:
+        return {"causal": True}
+
+
 class Undeclared(SequentialRecommender):
     """Breaks the contract: no config_defaults."""
 
@@ -241,9 +251,28 @@ def test_identity_ignores_the_machine_and_the_seed_and_nothing_else() -> None:
         ({"item_inter_num_interval": "[5,x)"}, "(from dict)"),
         ({"item_inter_num_interval": "[9,5]"}, "(from dict)"),
         ({"encoding": "utf-9"}, "utf-8"),
-        ({"cl_temperature": float("inf")}, "below inf"),
-        ({"aux_weight": float("inf")}, "below inf"),
-        ({"weight_decay": float("inf")}, "below inf"),
+        ({"cl_temperature": float("inf")}, "at most 1e+06"),
+        ({"aux_weight": float("inf")}, "at most 1e+06"),
+        ({"weight_decay": 1e30}, "at most 100"),
+        ({"learning_rate": 1e30}, "at most 100"),
+        ({"layer_norm_eps": 1e30}, "at most 1 "),
+        ({"eval_memory_gb": float("inf")}, "the default is eval_memory_gb: 4.0"),
+        ({"n_threads": 1_000_000}, "at most 1024"),
+        ({"worker": 1000}, "at most 64"),
+        ({"learning_rate": "abc"}, "\n  -> the default is learning_rate: 0.001"),
+        ({"learning_rate": "1e-3"}, "write 0.001, a number without quotes"),
+        ({"metrics": "Hit,NDCG"}, "write [Hit,NDCG]"),
+        ({"topk": 1000}, "topk 1000 (from dict)\n  -> set valid_metric too, to one of Hit@1000, NDCG@1000"),
+        ({"clip_grad_norm": {"max_norm": -5}}, "{max_norm: 5}"),
+        ({"eval_args": {1: 2}}, "unknown key eval_args.1"),
+        ({"eval_args": {"mode": {1: 2}}}, "unknown key eval_args.mode.1"),
+        ({"load_col": {1: ["a"]}}, "unknown file suffix 1"),
+        ({"eval_args": {"split": {"RS": 5}}}, "{RS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"RS": float("nan")}}}, "{RS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"TS": [1, 0, float("inf")]}}}, "{TS: [0.8, 0.1, 0.1]}"),
+        ({"eval_args": {"split": {"TS": [1e308, 1e308, 1e308]}}}, "{TS: [0.8, 0.1, 0.1]}"),
+        ({"encoding": "base64"}, "utf-8"),
+        ({"encoding": "utf-8\0"}, "utf-8"),
         ({"tail_ratio": 0}, "above 0"),
         ({"load_col": {"intr": ["user_id"]}}, "did you mean inter?"),
         ({"load_col": {"inter": "user_id"}}, "{inter: [user_id]}"),
@@ -349,6 +378,12 @@ def test_a_class_of_ones_own_brings_its_keys() -> None:
     assert "width is 'wide'" in message(ConfigError, Own, width="wide")
     assert "did you mean width" in message(ConfigError, Own, widht=4)
     assert "config_defaults" in message(ModelError, Undeclared)
+    assert "registry.ModelProperties" in message(ModelError, Boasting)
+
+
+def test_one_more_file_suffix_may_be_text() -> None:
+    for model in ("recbole:KSR", "recbole:GRU4RecKG"):  # RecBole's files write it so
+        assert make(model)["additional_feat_suffix"] == ["ent"]
 
 
 # data sets
@@ -364,6 +399,13 @@ def test_unknown_dataset(tmp_path: Path) -> None:
     assert "recbole-prism prepare amazon-toys" in message(DataError, dataset="amazon-toys", data_path=str(tmp_path))
     assert "did you mean amazon-toys?" in message(DataError, dataset="amazon-toy", data_path=str(tmp_path))
     Config("PRISM", "toy_on", require_data=False)
+
+
+@pytest.mark.parametrize("name", ["../toy", "a/b", "a\\b", "/tmp", "..", "", "a\0b"])
+def test_a_path_is_no_name(name: str) -> None:
+    assert "data_path is the folder" in message(ConfigError, dataset=name)
+    with pytest.raises(ConfigError, match="write the name alone"):
+        recipe_path("ml-100k", name)
 
 
 def test_pre_split_files_must_all_be_there(tmp_path: Path) -> None:
@@ -398,10 +440,32 @@ def test_default_columns_are_loaded_under_the_names_they_have() -> None:
         ({"val_interval": {"ratings": "[3,inf)"}}, "did you mean rating?"),
         ({"load_col": {"inter": "*"}, "val_interval": {"rating": "3"}}, "rating holds numbers"),
         ({"load_col": {"item": ["class"]}, "val_interval": {"item_id": "5"}}, "item_id holds tokens"),
+        ({"val_interval": {"timestamp": "abc"}}, '"[5,inf)"'),
+        ({"val_interval": {1: "[5,inf)"}}, "the column 1, which is not loaded"),
     ],
 )
 def test_columns_are_checked_against_the_headers(settings: dict[str, Any], words: str) -> None:
     assert words in message((ConfigError, DataError), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ITEM_LIST_LENGTH_FIELD": "item_id"},
+        {"ITEM_LIST_LENGTH_FIELD": "user_id"},
+        {"ITEM_LIST_LENGTH_FIELD": "row_id"},
+        {"ITEM_LIST_LENGTH_FIELD": "timestamp_list"},
+        {"LIST_SUFFIX": ""},
+        {"USER_ID_FIELD": "item_id"},
+        {"TIME_FIELD": "item_id_list"},
+        {"USER_ID_FIELD": "partner_item_id_list"},
+    ],
+    ids=str,
+)
+def test_no_part_of_a_batch_takes_the_name_of_another(settings: dict[str, str]) -> None:
+    (key,) = settings
+    text = message(ConfigError, "recbole:SASRec", **settings)
+    assert "two parts of a batch have the name" in text and f"{key} from dict" in text
 
 
 def test_right_columns_are_accepted() -> None:
@@ -414,7 +478,7 @@ def test_header_in_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "toy.inter").write_bytes("user_id:token\titem_id:token\tgröße:float\n".encode("latin-1"))
     settings = {"data_path": str(tmp_path), "load_col": {"inter": ["größe"]}}
-    assert "set encoding" in message(DataError, dataset="toy", encoding="utf-8", **settings)
+    assert "--encoding=latin-1" in message(DataError, dataset="toy", encoding="utf-8", **settings)
     make(dataset="toy", encoding="latin-1", **settings)
 
 
@@ -435,8 +499,36 @@ def test_settings_files_say_what_is_wrong(tmp_path: Path) -> None:
             load_yaml(Path(write(tmp_path / "x.yaml", text)))
     assert "no settings file" in message(ConfigError, files=[str(tmp_path / "none.yaml")])
     assert load_yaml(Path(write(tmp_path / "empty.yaml", "# nothing"))) == {}
-    with pytest.raises(ConfigError, match="give a list"):
-        Config("PRISM", "ml-100k", "x.yaml")  # type: ignore[arg-type]
+    texts = {
+        "a: !!int abc": "x.yaml cannot be read as YAML: 'abc' is not of the kind int .line 1",
+        "a: !!float abc": "kind float",
+        "a: !!bool maybe": "kind bool",
+        f"a: {'9' * 5000}": "kind int",
+        "a: !!map 5": "expected a mapping",
+        "a: !!set {b}": "set",
+        "a: &b [*b]": "recursive",
+        "a: " + "[" * 3000: "recursion",
+        "b: &b {c: 1}\na:\n  <<: *b": "merge key << is not supported",
+    }
+    for text, words in texts.items():
+        with pytest.raises(ConfigError, match=words):
+            load_yaml(Path(write(tmp_path / "x.yaml", text)))
+        if words.startswith(("kind", "rec")):
+            with pytest.raises(ConfigError, match="cannot read the value"):
+                parse_value(text[3:])
+
+
+def test_arguments_of_another_kind(tmp_path: Path) -> None:
+    for files in ("x.yaml", 3, [3]):
+        with pytest.raises(ConfigError, match="give a list"):
+            Config("PRISM", "ml-100k", files)  # type: ignore[arg-type]
+    for values in ([1], "epochs", 5):
+        with pytest.raises(ConfigError, match="config_dict is .*expected a mapping"):
+            Config("PRISM", "ml-100k", None, values)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown key 1 "):
+        Config("PRISM", "ml-100k", None, {1: 2})  # type: ignore[dict-item]
+    config = Config("PRISM", "ml-100k", [Path(write(tmp_path / "x.yaml", "seed: 1"))], {"checkpoint_dir": tmp_path})  # type: ignore[list-item]
+    assert config.resolved()["checkpoint_dir"] == str(tmp_path)
 
 
 # nothing outside is touched

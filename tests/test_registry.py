@@ -67,6 +67,8 @@ def test_later_models_say_so(name: str) -> None:
         ("fpmc", "recbole:FPMC"),
         ("xyz", "one of PRISM"),
         ("recbole:FPMCC", "did you mean recbole:FPMC"),
+        *((name, "write --model=my.module:MyModel") for name in (":A", ".x:A", "my_models:", "a/b:C", "os:A")),
+        ("[a]", "unknown model '[a]'"),
         ("no_such_package.models:A", "no module 'no_such_package'"),
         (f"{__name__}:Declarin", "did you mean Declaring"),
         (f"{__name__}:Path", "SequentialRecommender"),

@@ -20,6 +20,7 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
+from recbole_prism.config_columns import ROW_ID
 from recbole_prism.data.cache import EventCache, StoredEvents, is_recboles_own
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.reading import AtomicFileDataset
@@ -27,8 +28,6 @@ from recbole_prism.data.splits import PARTS, Rows, ranges, split_rows
 from recbole_prism.errors import DataError
 
 logger = logging.getLogger("recbole_prism")
-
-ROW_ID = "row_id"
 
 
 class SequentialDataset(AtomicFileDataset):

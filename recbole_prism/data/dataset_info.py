@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Mapping, Optional
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Mapping, NoReturn, Optional
 
-from recbole_prism.errors import DataError
+from recbole_prism.errors import DataError, ModelError
+
+
+class NotOfferedError(ModelError, AttributeError):
+    """A model wants more of a data set than DatasetInfo; an AttributeError too, so that `hasattr` works."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,14 @@ class DatasetInfo:
             return self.n_items
         raise DataError(
             f"Field '{field}' is not known here; known: {self.uid_field}, {self.iid_field}, {self.item_list_field}."
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Called for what is not there: tell the author of a model what is."""
+        offered = [field.name for field in fields(type(self))] + ["user_num", "item_num", "num(field)"]
+        raise NotOfferedError(
+            f"a model asks its data set for {name!r}, but is given a description of it, not the data",
+            f"it has: {', '.join(offered)}",
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,13 +12,13 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 
-from recbole_prism.data.dataset import ROW_ID, SequentialDataset
+from recbole_prism.config_columns import PARTNER, ROW_ID
+from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.same_target import SameTargetIndex, window_keys
 from recbole_prism.errors import DataError, ModelError
 from recbole_prism.model.functional.random_hash import hash_seed, hash_uniform
 
-PARTNER = "partner"
 KNOWN_NEEDS = frozenset({PARTNER})
 
 STREAM_PARTNER, STREAM_TRANSFORM = 1, 2  # streams of random_hash; every use has its own

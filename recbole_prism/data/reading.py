@@ -14,6 +14,8 @@ from recbole.data.dataset import SequentialDataset as RecBoleSequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
+from recbole_prism.config_columns import wrong_encoding
+from recbole_prism.data.atomic_file import RESERVED
 from recbole_prism.data.fast_read import read_table
 from recbole_prism.data.splits import PARTS
 from recbole_prism.errors import ConfigError, DataError
@@ -64,8 +66,11 @@ class AtomicFileDataset(RecBoleSequentialDataset):
         if not os.path.isfile(path):
             cure = f"Put it there, or set data_path to the folder that holds the folder '{self.dataset_name}'."
             raise DataError(f"The interaction file {path} does not exist.", cure)
-        with open(path, encoding=self.config["encoding"]) as file:
-            header = file.readline().rstrip("\n")
+        try:
+            with open(path, encoding=self.config["encoding"]) as file:
+                header = file.readline().rstrip("\n")
+        except UnicodeDecodeError as error:
+            raise DataError(*wrong_encoding(path, error)) from error
         types = dict(column.partition(":")[::2] for column in header.split(self.config["field_separator"]))
         for name, (kind, key) in self._required().items():
             if name not in types:
@@ -102,7 +107,9 @@ class AtomicFileDataset(RecBoleSequentialDataset):
         try:
             table = self._load_fast(filepath) if source == FeatureSource.INTERACTION else None
             return super()._load_feat(filepath, source) if table is None else table
-        except ValueError as error:  # pandas and RecBole: bad number, bad row, bad header, wrong encoding
+        except UnicodeDecodeError as error:
+            raise DataError(*wrong_encoding(filepath, error)) from error
+        except ValueError as error:  # pandas and RecBole: bad number, bad row, bad header
             raise DataError(
                 f"{filepath} cannot be read: {error}", "Repair the file; its header names each column's type."
             ) from error
@@ -147,7 +154,8 @@ class AtomicFileDataset(RecBoleSequentialDataset):
             line = int(np.argmax(missing)) + 2
             self._note(
                 logging.WARNING,
-                f"{int(missing.sum())} events have no user or no item and are left out (first in line {line}).",
+                f"{int(missing.sum())} events have no user or no item and are left out (first in line {line}). "
+                f"These words are read as no value too: {', '.join(sorted(RESERVED - {'[PAD]'}))}.",
             )
             self.inter_feat = self.inter_feat[~missing]
         super()._filter_nan_user_or_item()

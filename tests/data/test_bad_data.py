@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recbole_prism.data.dataset import SequentialDataset
-from recbole_prism.errors import ConfigError, DataError
+from recbole_prism.errors import ConfigError, DataError, ModelError
 from tests import toy
 from tests.data.helpers import make_config, make_dataset
 
@@ -44,6 +46,32 @@ def test_column_of_another_name(tmp_path: Path) -> None:
     names = {"USER_ID_FIELD": "uid", "ITEM_ID_FIELD": "asin", "TIME_FIELD": "when"}
     train, _, _ = make_dataset(tmp_path, "own", **names).build()
     assert train[train.rows.row_id].columns == ["uid", "asin", "row_id", "asin_list", "item_length"]
+
+
+@pytest.mark.parametrize("n_events", [1, 5000])  # the wrong byte stands near the start, and beyond the first block
+def test_file_in_another_encoding(tmp_path: Path, n_events: int) -> None:
+    events = [*(("u", f"i{k % 9}", k) for k in range(n_events)), ("u", "käse", n_events)]
+    path = toy.write_inter(tmp_path, "own", events)
+    path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
+    with pytest.raises(DataError, match=r"(?s)own\.inter is not text in the encoding utf-8.*--encoding=latin-1"):
+        make_dataset(tmp_path, "own")
+    assert "käse" in make_dataset(tmp_path, "own", encoding="latin-1").field2id_token["item_id"]
+    path.write_bytes(b"\xff\xfe" + path.read_text(encoding="latin-1").encode("utf-16-le"))
+    with pytest.raises(DataError, match="--encoding="):
+        make_dataset(tmp_path, "own")
+
+
+def test_words_that_stand_for_no_value_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    toy.write_inter(tmp_path, "own", [*toy.short(), ("u1", "NA", 5), ("null", "a", 6)])
+    make_dataset(tmp_path, "own")
+    assert "2 events have no user or no item" in caplog.text and "NA," in caplog.text and "null." in caplog.text
+
+
+def test_a_model_that_wants_the_data_is_told_what_there_is(toy_path: Path) -> None:
+    info = make_dataset(toy_path, "short").build()[0].info
+    with pytest.raises(ModelError, match=r"(?s)'inter_matrix'.*n_items.*num\(field\)"):
+        info.inter_matrix(form="csr")
+    assert not hasattr(info, "inter_feat") and pickle.loads(pickle.dumps(info)) == copy.copy(info) == info
 
 
 def test_file_that_vanished(tmp_path: Path) -> None:

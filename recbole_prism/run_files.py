@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 import os
@@ -160,8 +161,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     objects = [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]
     if objects:
         raise RunDirectoryError(f"{path.name}: {', '.join(objects)} hold Python objects", "store numbers only")
-    with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)
+    archive = io.BytesIO()
+    np.savez(archive, **arrays)  # straight into a file, a full disk would leave a ZipFile that complains when collected
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(archive.getbuffer())
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

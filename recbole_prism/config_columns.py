@@ -150,10 +150,10 @@ def _files(values: Mapping[str, Any], suffix: str) -> list[Path]:
     return [path for path in (dataset_folder(values) / name for name in names) if path.is_file()]
 
 
-def wrong_encoding(path: Union[str, Path], error: UnicodeDecodeError) -> tuple[str, str]:
+def wrong_encoding(file: Union[str, Path], error: UnicodeDecodeError) -> tuple[str, str]:
     """Cause and cure where a file is not in the encoding it is read with."""
     return (
-        f"{path} is not text in the encoding {error.encoding}: {error.reason}",
+        f"{file} is not text in the encoding {error.encoding}: {error.reason}",
         "say which encoding it has, e.g. --encoding=latin-1 or --encoding=utf-16",
     )
 

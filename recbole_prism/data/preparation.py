@@ -12,6 +12,7 @@ from recbole.data.utils import create_dataset as create_recbole_dataset
 from recbole.data.utils import create_samplers
 from recbole.model.abstract_recommender import AbstractRecommender
 
+from recbole_prism.config_columns import wrong_encoding
 from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.loader import EpochOrder, FullSortEvalDataLoader, TrainDataLoader
@@ -54,7 +55,10 @@ def create_dataset(config: Any) -> Dataset:
             "are ranked.",
             "Choose a model that has `full_sort_predict`.",
         )
-    return create_recbole_dataset(config)
+    try:
+        return create_recbole_dataset(config)
+    except UnicodeDecodeError as error:
+        raise DataError(*wrong_encoding(f"a file of the data set {config['dataset']}", error)) from error
 
 
 def data_preparation(config: Any, dataset: Dataset) -> Loaders:

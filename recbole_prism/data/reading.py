@@ -71,6 +71,8 @@ class AtomicFileDataset(RecBoleSequentialDataset):
                 header = file.readline().rstrip("\n")
         except UnicodeDecodeError as error:
             raise DataError(*wrong_encoding(path, error)) from error
+        if header.startswith("\ufeff"):
+            raise DataError(f"{path} begins with a byte order mark.", "Say so: --encoding=utf-8-sig")
         types = dict(column.partition(":")[::2] for column in header.split(self.config["field_separator"]))
         for name, (kind, key) in self._required().items():
             if name not in types:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recbole_prism.data.dataset import SequentialDataset
+from recbole_prism.data.preparation import create_dataset
 from recbole_prism.errors import ConfigError, DataError, ModelError
 from tests import toy
 from tests.data.helpers import make_config, make_dataset
@@ -55,10 +56,20 @@ def test_file_in_another_encoding(tmp_path: Path, n_events: int) -> None:
     path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
     with pytest.raises(DataError, match=r"(?s)own\.inter is not text in the encoding utf-8.*--encoding=latin-1"):
         make_dataset(tmp_path, "own")
+    with pytest.raises(DataError, match=r"(?s)a file of the data set own is not text .*--encoding=latin-1"):
+        create_dataset(make_config(tmp_path, "own", "recbole:GRU4Rec"))
     assert "käse" in make_dataset(tmp_path, "own", encoding="latin-1").field2id_token["item_id"]
     path.write_bytes(b"\xff\xfe" + path.read_text(encoding="latin-1").encode("utf-16-le"))
     with pytest.raises(DataError, match="--encoding="):
         make_dataset(tmp_path, "own")
+
+
+def test_byte_order_mark(tmp_path: Path) -> None:
+    path = toy.write_inter(tmp_path, "own", toy.short())
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    with pytest.raises(DataError, match="--encoding=utf-8-sig"):
+        make_dataset(tmp_path, "own")
+    assert make_dataset(tmp_path, "own", encoding="utf-8-sig").user_num == 6
 
 
 def test_words_that_stand_for_no_value_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

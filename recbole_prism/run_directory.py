@@ -251,7 +251,8 @@ class RunDirectory:
         try:
             self._write_status("failed", reason)
         except Exception as error:
-            logger.warning("%s does not tell of the failure: %s", self.path / STATUS, error)
+            cause = error.cause if isinstance(error, RunDirectoryError) else error
+            logger.warning("the directory does not tell of the failure: %s", cause)
 
     def complete(self) -> None:
         """Declare the run complete; afterwards nothing can be written.

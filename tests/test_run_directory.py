@@ -259,7 +259,7 @@ def test_a_full_disk_is_said_and_a_failure_never_hides_its_reason(
         open_run(tmp_path, seed=2)
     with pytest.raises(KeyError, match="the reason"), failure_marked(run):
         raise KeyError("the reason")
-    assert "status.json does not tell of the failure" in caplog.text
+    assert "does not tell of the failure" in caplog.text
     assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == ["status.json"]
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from recbole_prism import registry
 from recbole_prism.config import Config, check_topk
-from recbole_prism.data.dataset_info import DatasetInfo
+from recbole_prism.data.dataset_info import DatasetInfo, NotOfferedError
 from recbole_prism.data.preparation import create_dataset, data_preparation
 from recbole_prism.data.prepare import config_with_data
 from recbole_prism.errors import ModelError, RecBolePrismError
@@ -178,13 +178,15 @@ def _stock_failure(config: Config, step: str, cure: str = "") -> Iterator[None]:
     """Name model, cause and cure where RecBole's own class, on RecBole's own data path, fails with a raw error."""
     try:
         yield
-    except (RecBolePrismError, OSError, MemoryError, torch.cuda.OutOfMemoryError):
+    except (OSError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
-        if config.model_entry.origin != "stock":
+        is_explained = isinstance(error, RecBolePrismError) and not isinstance(error, NotOfferedError)
+        if config.model_entry.origin != "stock" or is_explained:
             raise
+        cause = error.cause if isinstance(error, NotOfferedError) else f"{type(error).__name__}: {error}"
         raise ModelError(
-            f"RecBole's own class {config.model_entry.name} cannot {step}: {type(error).__name__}: {error}",
+            f"RecBole's own class {config.model_entry.name} cannot {step}: {cause}",
             cure
             or "it may need more than (user, item, time): item features (load_col with an .item file), a "
             "knowledge graph, or more items; see its page in RecBole's documentation",

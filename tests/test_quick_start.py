@@ -304,7 +304,7 @@ def test_without_validation_rows_the_last_epoch_is_tested(toy_path: Path, tmp_pa
 def test_topk_above_the_items_is_refused_before_training(toy_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="41"):
         train(toy_path, tmp_path, topk=[41], valid_metric="NDCG@41")
-    assert list(tmp_path.iterdir()) == []
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 def test_diverged_run_says_so_in_its_directory(toy_path: Path, tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_stock_model_that_needs_more_data_says_so(
 
 def test_stock_model_that_cannot_be_built_without_its_data_says_so(toy_path: Path, tmp_path: Path) -> None:
     result = train(toy_path, tmp_path, "recbole:CORE", epochs=1)
-    with pytest.raises(ModelError, match="CORE cannot be built without its data: AttributeError.*field2seqlen"):
+    with pytest.raises(ModelError, match="CORE cannot be built without its data: .*field2seqlen[^$]*where the data is"):
         load(result["run_directory"], "cpu")
 
 

@@ -17,6 +17,10 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "load", "run"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Import the entry points on first use, so that `import recbole_prism` stays light."""
     if name in ("run", "load"):

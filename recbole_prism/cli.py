@@ -38,7 +38,7 @@ _RUN_HELP = """usage: recbole-prism run --model=NAME --dataset=NAME [--key=value
   --recipe=NAME           tuned settings for this data set: properties/recipe/<dataset>/NAME.yaml
   --overwrite             replace a complete run of the same settings
   --key=value             any setting of RecBole, properties/overall.yaml or properties/model/NAME.yaml, as YAML:
-                          --epochs=5 --topk=[10] --train_neg_sample_args=~ --eval_args="{{order: TO}}\""""
+                          --epochs=5 --topk=[10,20] --train_neg_sample_args=~ --eval_args="{{order: TO}}\""""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -14,9 +14,9 @@ from recbole_prism import __version__
 
 # extra of setup.py -> (what it is for, the modules that must be there)
 EXTRAS = {
-    "tune": ("hyper-parameter search", ("ray", "hyperopt")),
+    "tune": ("hyper-parameter search, in a later version", ("ray", "hyperopt")),
     "plots": ("figures", ("matplotlib",)),
-    "export": ("serving formats", ("onnx", "onnxscript", "onnxruntime")),
+    "export": ("serving formats, in a later version", ("onnx", "onnxscript", "onnxruntime")),
     "test": ("tests and checks", ("pytest", "pytest_timeout", "ruff", "mypy")),
 }
 _PACKAGES = ("recbole", "torch", "numpy", "pandas", "scipy", "safetensors", "PyYAML")

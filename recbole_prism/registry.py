@@ -196,7 +196,8 @@ def _import_target(target: str) -> type:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, and something that it imports does not: that is its author's error to see
         raise ModelError(
-            f"there is no module {error.name!r} (for the model {target})", "write --model=my.module:MyModel"
+            f"there is no module {error.name!r} (for the model {target})",
+            "write my.module:MyModel, and have its folder on PYTHONPATH",
         ) from error
     for part in class_name.split("."):
         if not hasattr(found, part):

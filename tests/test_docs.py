@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from recbole_prism.quick_start import load, run
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,6 +30,16 @@ def test_plug_in_example_runs_and_is_causal() -> None:
     names["representation"].sum().backward()
     without = [name for name, p in names["encoder"].named_parameters() if p.grad is None]
     assert not without
+
+
+def test_example_of_an_own_model_trains(toy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = code_blocks(ROOT / "CONTRIBUTING.md")
+    (tmp_path / "my_module.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = {"data_path": str(toy_path), "checkpoint_dir": str(tmp_path / "runs"), "device": "cpu", "epochs": 1}
+    result = run("my_module:MyModel", "cyclic", config_dict=settings)
+    assert 0 <= result["test_result"]["hit@5"] <= 1
+    assert "penalty" in load(result["run_directory"], device="cpu").history[0]["loss"]
 
 
 @pytest.mark.parametrize(

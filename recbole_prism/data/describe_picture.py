@@ -27,7 +27,7 @@ def save_picture(name: str, found: Description, path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise DataError("a picture needs matplotlib", "pip install 'recbole-prism[plots]'") from error
+        raise DataError("a picture needs matplotlib", "in the checkout: pip install '.[plots]'") from error
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     FigureCanvasAgg(figure)  # no window, no global state
     figure.suptitle(

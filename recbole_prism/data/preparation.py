@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any, Union
 
 import numpy as np
@@ -56,7 +57,9 @@ def create_dataset(config: Any) -> Dataset:
             "Choose a model that has `full_sort_predict`.",
         )
     try:
-        return create_recbole_dataset(config)
+        with warnings.catch_warnings():  # RecBole's filling warns of pandas 3, which _compat.py refuses
+            warnings.simplefilter("ignore", FutureWarning)
+            return create_recbole_dataset(config)
     except UnicodeDecodeError as error:
         raise DataError(*wrong_encoding(f"a file of the data set {config['dataset']}", error)) from error
 

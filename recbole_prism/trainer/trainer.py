@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recbole_prism.errors import NonFiniteError
 from recbole_prism.evaluation.metrics import compute_metrics
-from recbole_prism.evaluation.ranking import rank_rows
+from recbole_prism.evaluation.ranking import needs_top_items, rank_rows
 from recbole_prism.evaluation.ranks import Ranks
 from recbole_prism.progress import progress, row_bar
 from recbole_prism.run_directory import RunDirectory
@@ -141,8 +141,7 @@ class Trainer:
             self.epoch = None
         elif load_best_model:
             self.load_best_weights()
-        needs_lists = any(name.lower() in _LISTED for name in self.config["metrics"])
-        n_top = max(self.config["topk"]) if needs_lists else 0
+        n_top = needs_top_items(self.config["metrics"], self.config["topk"])
         ranks = self.rank(eval_data, n_top=n_top, show_progress=show_progress)
         return self.metrics(ranks, eval_data.dataset, self.config["mask_history"])
 

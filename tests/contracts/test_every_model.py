@@ -110,7 +110,7 @@ def test_declared_causal(case: Case) -> None:
 
 
 def test_declared_attention_logits(case: Case) -> None:
-    """The last layer's raw logits: their masked softmax is a distribution over the visible keys of each query."""
+    """The last layer's raw logits come for every head, query and key; finite, and not the same for all keys."""
     if not case.config.properties.attention_logits:
         return
     batch = first_batch(case.test)

@@ -99,13 +99,7 @@ class PRISM(TransformerRecommender):
         )
         return PrismLayer(
             n_lenses=config["n_lenses"],
-            n_heads=self.n_heads,
-            hidden_size=self.hidden_size,
-            inner_size=self.inner_size,
-            hidden_dropout_prob=self.hidden_dropout_prob,
-            attn_dropout_prob=self.attn_dropout_prob,
-            hidden_act=self.hidden_act,
-            layer_norm_eps=self.layer_norm_eps,
+            **self.layer_settings(),
             boost=boost,
             lens_value=config["lens_value"],
             lens_residual=bool(config["lens_residual"]),

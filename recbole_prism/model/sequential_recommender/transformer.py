@@ -50,18 +50,21 @@ class TransformerRecommender(RecBoleSASRec):
                 "fast_path: False",
             )
         stock_weights = self.trm_encoder.state_dict()
-        self.trm_encoder: TransformerEncoder = TransformerEncoder(
-            n_layers=self.n_layers,
-            n_heads=self.n_heads,
-            hidden_size=self.hidden_size,
-            inner_size=self.inner_size,
-            hidden_dropout_prob=self.hidden_dropout_prob,
-            attn_dropout_prob=self.attn_dropout_prob,
-            hidden_act=self.hidden_act,
-            layer_norm_eps=self.layer_norm_eps,
-        )
+        self.trm_encoder: TransformerEncoder = TransformerEncoder(n_layers=self.n_layers, **self.layer_settings())
         self.trm_encoder.load_state_dict(stock_weights)
         self.dropout = Dropout(self.hidden_dropout_prob)
+
+    def layer_settings(self) -> dict[str, Any]:
+        """What every layer of this model is built with, by the names of `TransformerLayer`."""
+        return {
+            "n_heads": self.n_heads,
+            "hidden_size": self.hidden_size,
+            "inner_size": self.inner_size,
+            "hidden_dropout_prob": self.hidden_dropout_prob,
+            "attn_dropout_prob": self.attn_dropout_prob,
+            "hidden_act": self.hidden_act,
+            "layer_norm_eps": self.layer_norm_eps,
+        }
 
     def embed(self, items: Tensor, positions: Tensor) -> Tensor:
         """Dropout(LayerNorm(item + position embedding)): [...] and [...] -> [..., d]."""

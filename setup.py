@@ -32,7 +32,8 @@ setup(
         f"numpy>=1.26; {NEW}",  # the names that RecBole misses in NumPy 2 are put back by _compat.py
         "pandas>=1.4,<3",  # pandas 3 leaves RecBole's missing values unfilled, silently
         "setuptools<81",  # pkg_resources for ray 2.6.3 and hyperopt 0.2.5; distutils for thop
-        f"pyarrow<26; {OLD}",  # pyarrow 26, which ray would pull, refuses NumPy 1
+        f"pyarrow<26; {OLD}",  # Parquet logs in `prepare`; 26 refuses NumPy 1
+        f"pyarrow; {NEW}",  # Parquet logs in `prepare`
         f"kmeans-pytorch; {NEW}",  # recbole 1.2.0 imports it without declaring it
         "psutil>=5.9",  # recbole 1.2.0 imports it without declaring it; memory in history.jsonl
         "safetensors>=0.4",  # weights without pickle

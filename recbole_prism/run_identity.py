@@ -22,7 +22,7 @@ from recbole_prism.run_files import plain
 
 # The rooms a result depends on; a change in the command line, in serving or in a plot does not make another run.
 ROOMS = ("_compat.py", "data", "model", "evaluation", "trainer")
-PACKAGES = ("recbole", "torch", "numpy", "pandas", "scipy", "safetensors")
+PACKAGES = ("recbole", "numpy", "pandas", "scipy", "safetensors")
 
 
 def compute_identity(values: Mapping[str, Any], fingerprint: str, code_version: str) -> str:
@@ -129,6 +129,7 @@ def environment_report(device: torch.device | str, packages: Sequence[str] = PAC
     device = torch.device(device)
     versions: dict[str, Any] = {"python": platform.python_version()}
     versions["recbole-prism"] = __version__  # metadata would be missing or stale in a checkout
+    versions["torch"] = torch.__version__  # with its build ("+cpu", "+cu130"), which metadata may leave out
     for package in packages:
         try:
             versions[package] = metadata.version(package)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -395,14 +396,16 @@ def test_class_defined_in_a_function_trains_and_says_why_it_cannot_be_loaded(toy
         load(result["run_directory"], "cpu")
 
 
-@pytest.mark.parametrize(
-    ("model", "changes", "message"),
-    [
-        ("KSR", {"additional_feat_suffix": ["ent"]}, "cannot read its data: ValueError: Additional feature file"),
-        ("SASRecF", {}, "cannot be built: KeyError: 'class'"),
-        ("SASRecCPR", {}, "cannot be trained: RuntimeError: selected index k out of range"),  # the best 100 of 40 items
-    ],
-)
+STOCK_FAILURES: list[tuple[str, dict[str, Any], str]] = [
+    ("KSR", {"additional_feat_suffix": ["ent"]}, "cannot read its data: ValueError: Additional feature file"),
+    ("SASRecF", {}, "cannot be built: KeyError: 'class'"),
+]
+if importlib.util.find_spec("recbole.model.sequential_recommender.sasreccpr"):  # recbole 1.2.1 on
+    # it wants the best 100 of 40 items
+    STOCK_FAILURES.append(("SASRecCPR", {}, "cannot be trained: RuntimeError: selected index k out of range"))
+
+
+@pytest.mark.parametrize(("model", "changes", "message"), STOCK_FAILURES)
 def test_stock_model_that_needs_more_data_says_so(
     toy_path: Path, tmp_path: Path, model: str, changes: dict[str, Any], message: str
 ) -> None:

@@ -10,6 +10,7 @@ import http.client
 import logging
 import os
 import shutil
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -27,7 +28,8 @@ BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5
 PAUSE_SECONDS = 2.0
-_BROKEN = (ConnectionError, TimeoutError, http.client.HTTPException, urllib.error.URLError)
+# socket.timeout is TimeoutError only from Python 3.10 on
+_BROKEN = (ConnectionError, TimeoutError, socket.timeout, http.client.HTTPException, urllib.error.URLError)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,11 @@ def _fetch(url: str, part: Path, size: Optional[int], show_progress: bool) -> No
             ) from error
         except _BROKEN as error:
             failure = error
-            if most < 0 and isinstance(error, urllib.error.URLError) and not isinstance(error.reason, TimeoutError):
+            if (
+                most < 0
+                and isinstance(error, urllib.error.URLError)
+                and not isinstance(error.reason, (TimeoutError, socket.timeout))
+            ):
                 break  # never reached: no network, no such host
         fruitless = 0 if _size(part) > most else fruitless + 1
         most = max(most, _size(part))

@@ -40,6 +40,16 @@ def test_one_part_left_out(toy_path: Path, mode: str, sizes: list[int]) -> None:
     assert token_rows(parts[1] if sizes[1] else parts[2])[-1] == TokenRow("u3", ("a", "b"), "c")
 
 
+def test_time_split_by_hand(toy_path: Path) -> None:
+    """Ten rows with target times 501..504 (u5), 601..603 (u4), 701, 702 (u3), 801 (u2). Their 90th percentile is 711.9,
+    so the last one is for the test; of the others each user keeps int(n * 0.8 / 0.9) for training."""
+    parts = make_dataset(toy_path, "short", eval_args={"split": {"TS": [0.8, 0.1, 0.1]}}).build()
+    train, valid, test = ({(row.user, row.target) for row in token_rows(part)} for part in parts)
+    assert test == {("u2", "b")}
+    assert valid == {("u5", "e"), ("u4", "d"), ("u3", "c")}
+    assert train == {("u5", "b"), ("u5", "c"), ("u5", "d"), ("u4", "b"), ("u4", "c"), ("u3", "b")}
+
+
 def test_window_is_the_most_recent_items(toy_path: Path) -> None:
     _, _, test = make_dataset(toy_path, "short", MAX_ITEM_LIST_LENGTH=2).build()
     assert [row.history for row in token_rows(test)] == [("c", "d"), ("b", "c"), ("a", "b")]

@@ -70,8 +70,7 @@ def measure(contender: common.Contender) -> list[tuple[str, float, float]]:
     profile.plain("load a batch", lambda: next(batches))
     profile.plain("pack", lambda: pack(branches))
     batch = pack(branches)
-    copied = torch.arange(2 * n_rows) < n_rows
-    profile.plain("restack", lambda: restack(batch, copied))
+    profile.plain("restack", lambda: restack(batch, n_rows))
     layer, module = model._stages()[0]
     embedded = profile.part("embedding", lambda: model.embed(batch.items, batch.positions))
     attended, logits, values = profile.part(
@@ -85,14 +84,14 @@ def measure(contender: common.Contender) -> list[tuple[str, float, float]]:
         lambda x, *blocks: module.packed_lens_outputs(x, blocks[:n_groups], blocks[n_groups:], anchors, batch),
         *(hidden, *logits, *values),
     )
-    on_path = torch.nonzero(copied[batch.sequences]).squeeze(1)
+    on_path = batch.tokens_of(0, n_rows)
     ratio = torch.softmax(routing, dim=-1).detach()
     profile.part(
         "consistency loss",
         lambda z, g: model._consistency(model_view(z, g), batch.lengths[batch.sequences[on_path]], targets),
         *(outputs[on_path], ratio[on_path]),
     )
-    stacked, _, place = restack(batch, copied)
+    stacked, _, place = restack(batch, n_rows)
 
     def synthesise(z: Tensor, g: Tensor) -> Tensor:
         return take_distinct_rows(torch.cat([mix(z, g), mix(z[on_path], g[on_path])]), place)

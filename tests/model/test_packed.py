@@ -77,13 +77,19 @@ def test_group_boundaries_are_optimal(seed: int, cost: int, monkeypatch: pytest.
 def test_restack_adds_copies() -> None:
     seq, length = sequences(6, 9, 50)
     batch = pack([(seq, length)])
-    copied = torch.tensor([True, False, True, True, False, False])
-    larger, tokens, place = restack(batch, copied)
-    assert torch.equal(batch.items[tokens], batch.items[copied[batch.sequences]])
+    larger, tokens, place = restack(batch, 4)
+    assert torch.equal(batch.items[tokens], batch.items[batch.sequences < 4])
     assert torch.equal(torch.sort(place).values, torch.arange(len(place)))  # a permutation
-    direct = pack([(seq, length), (seq[copied], length[copied])])
+    direct = pack([(seq, length), (seq[:4], length[:4])])
     assert torch.equal(larger.items, direct.items) and torch.equal(larger.sequences, direct.sequences)
     assert torch.equal(torch.cat([batch.items, batch.items[tokens]])[place], direct.items)
+
+
+@pytest.mark.parametrize(("first", "n"), [(0, 6), (2, 3), (5, 1), (3, 0)])
+def test_tokens_of_some_sequences(first: int, n: int) -> None:
+    batch = pack([sequences(6, 9, 50)])
+    wanted = (batch.sequences >= first) & (batch.sequences < first + n)
+    assert torch.equal(batch.tokens_of(first, n), torch.nonzero(wanted).squeeze(1))
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from recbole_prism.model.functional.host_copy import host_copy
+
 MAX_GROUPS = 8
 # Attention cells that cost as much as the fixed part (kernel launches) of one more group; the optimum is flat.
 _GROUP_COST = 20_000
@@ -129,6 +131,7 @@ class Packed:
         order: [S] original number of the sequence at each sorted place.
         groups: Length groups, covering all sequences in sorted order.
         group_sizes: Number of tokens of each group.
+        host_lengths: `lengths` on the CPU.
     """
 
     items: Tensor
@@ -140,6 +143,7 @@ class Packed:
     order: Tensor
     groups: tuple[LengthGroup, ...]
     group_sizes: tuple[int, ...]
+    host_lengths: np.ndarray
 
     def split(self, tokens: Tensor) -> tuple[Tensor, ...]:
         """[N, ...] -> one tensor per length group."""
@@ -148,6 +152,17 @@ class Packed:
     def to_row_order(self, sorted_rows: Tensor) -> Tensor:
         """[S, ...] in sorted order -> original order."""
         return take_distinct_rows(sorted_rows, torch.argsort(self.order))
+
+    def tokens_of(self, first: int, n_sequences: int) -> Tensor:
+        """Places of the tokens of sequences first, first + 1, ..., in the order of the tokens.
+
+        What `nonzero` would say, but their number is known here, so nobody waits for the device.
+        """
+        wanted = (self.sequences >= first) & (self.sequences < first + n_sequences)
+        n_wanted = int(self.host_lengths[first : first + n_sequences].sum())
+        slots = torch.where(wanted, torch.cumsum(wanted, 0) - 1, n_wanted)  # the last slot takes all others
+        places = torch.zeros(n_wanted + 1, dtype=torch.int64, device=wanted.device)
+        return places.scatter_(0, slots, torch.arange(wanted.shape[0], device=wanted.device))[:n_wanted]
 
     @property
     def last_tokens(self) -> Tensor:
@@ -197,30 +212,30 @@ def pack(branches: Sequence[tuple[Tensor, Tensor]], *, causal: bool = True) -> P
     width = max(seq.shape[1] for seq, _ in branches)
     stacked = torch.cat([functional.pad(seq, (0, width - seq.shape[1])) for seq, _ in branches])
     lengths = torch.cat([length for _, length in branches])
-    on_host = lengths.cpu().numpy()  # the one wait for the device in packing
+    on_host = np.concatenate([host_copy(length) for _, length in branches])
     order, starts, sequences, positions = _token_layout(lengths, on_host)
     return _assemble(stacked[sequences, positions], lengths, on_host, order, starts, sequences, positions, causal)
 
 
-def restack(packed: Packed, copied: Tensor, *, causal: bool = True) -> tuple[Packed, Tensor, Tensor]:
-    """Add a second copy of some sequences, as a new branch behind the existing ones.
+def restack(packed: Packed, n_copied: int, *, causal: bool = True) -> tuple[Packed, Tensor, Tensor]:
+    """Add a second copy of the first sequences, as a new branch behind the existing ones.
 
     Args:
         packed: A packed batch of S sequences and N tokens.
-        copied: [S] bool, which sequences get a copy (C of them); copies are numbered S, S + 1, ... in original order.
+        n_copied: C; sequences 0..C-1 get a copy, numbered S, S + 1, ...
         causal: As for `pack`.
 
     Returns:
         The packed batch of S + C sequences; [N_c] the tokens of `packed` that belong to copied sequences; [N + N_c] for
         each token of the new batch its place in `cat([all N tokens, the N_c copied tokens])`.
     """
-    copied_tokens = torch.nonzero(copied[packed.sequences]).squeeze(1)
-    copied_lengths = torch.where(copied, packed.lengths, torch.zeros_like(packed.lengths))[packed.order]
+    copied_tokens = packed.tokens_of(0, n_copied)
+    copied_lengths = torch.where(packed.order < n_copied, packed.lengths[packed.order], 0)  # in sorted order
     copied_starts = torch.empty_like(packed.starts)
     copied_starts[packed.order] = torch.cumsum(copied_lengths, 0) - copied_lengths + packed.items.shape[0]
-    lengths = torch.cat([packed.lengths, packed.lengths[copied]])
-    sources = torch.cat([packed.starts, copied_starts[copied]])
-    on_host = lengths.cpu().numpy()
+    lengths = torch.cat([packed.lengths, packed.lengths[:n_copied]])
+    sources = torch.cat([packed.starts, copied_starts[:n_copied]])
+    on_host = np.concatenate([packed.host_lengths, packed.host_lengths[:n_copied]])
     order, starts, sequences, positions = _token_layout(lengths, on_host)
     place = sources[sequences] + positions
     items = torch.cat([packed.items, packed.items[copied_tokens]])[place]
@@ -261,7 +276,7 @@ def _assemble(
         for start, stop in zip(bounds[:-1], bounds[1:])
     )  # fmt: skip
     sizes = tuple(int(ends[stop] - ends[start]) for start, stop in zip(bounds[:-1], bounds[1:]))
-    return Packed(items, positions, sequences, key_mask, lengths, starts, order, groups, sizes)
+    return Packed(items, positions, sequences, key_mask, lengths, starts, order, groups, sizes, on_host)
 
 
 def _group(lengths: Tensor, positions: Tensor, keys: Tensor, rows: slice, width: int, causal: bool) -> LengthGroup:

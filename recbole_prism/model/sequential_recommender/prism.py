@@ -201,11 +201,11 @@ class PRISM(TransformerRecommender):
         """
         n_rows = targets.shape[0]
         batch = pack(branches)
-        predicts = torch.arange(batch.lengths.shape[0], device=targets.device) < n_rows
+        first = 0  # sequences first, first + 1, ... predict
         hidden, consistency = self.embed(batch.items, batch.positions), targets.new_zeros((), dtype=torch.float32)
         for number, (layer, module) in enumerate(self._stages()):
             seen = self._perspectives(layer, module, hidden, batch)
-            on_path = torch.nonzero(predicts[batch.sequences]).squeeze(1)
+            on_path = batch.tokens_of(first, n_rows)
             shown = seen if on_path.shape[0] == hidden.shape[0] else seen.take(on_path)
             self._observe(number, shown)
             if self.use_ccl:
@@ -213,15 +213,16 @@ class PRISM(TransformerRecommender):
                 consistency = consistency + self._consistency(shown, lengths, targets)
             if fork and number == 0:
                 masked = mix(seen.outputs, self._masked_ratio(seen, batch.sequences))
-                batch, _, place = restack(batch, predicts)
+                first = batch.lengths.shape[0]
+                batch, _, place = restack(batch, n_rows)
                 mixed = torch.cat([masked, mix(shown.outputs, shown.ratio)])
                 hidden = module.feed_forward(take_distinct_rows(mixed, place))
-                predicts = torch.cat([torch.zeros_like(predicts), predicts.new_ones(n_rows)])
             else:
                 ratio = seen.ratio
                 if self.use_spcl:
                     masked = self._masked_ratio(seen, batch.sequences)
-                    ratio = torch.where(predicts[batch.sequences, None], ratio, masked)
+                    predicts = (batch.sequences >= first) & (batch.sequences < first + n_rows)
+                    ratio = torch.where(predicts[:, None], ratio, masked)
                 hidden = module.synthesise(seen.outputs, ratio)
         return batch.to_row_order(self.trm_encoder.layers[-1].packed_last(hidden, batch)), consistency
 

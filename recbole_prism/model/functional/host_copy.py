@@ -1,0 +1,23 @@
+"""Values of a tensor on the CPU, kept beside it, so that reading them does not wait for a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+_ATTRIBUTE = "_recbole_prism_host_copy"
+
+
+def keep_host_copy(tensor: Tensor, values: np.ndarray) -> Tensor:
+    """Attach the values of `tensor`, as they are on the CPU, and return the tensor.
+
+    The copy belongs to this tensor object alone: what is computed from it (a slice, a sum) has none.
+    """
+    setattr(tensor, _ATTRIBUTE, values)
+    return tensor
+
+
+def host_copy(tensor: Tensor) -> np.ndarray:
+    """Values of `tensor`: the copy kept beside it or, without one, read from its device."""
+    kept: np.ndarray | None = getattr(tensor, _ATTRIBUTE, None)
+    return tensor.cpu().numpy() if kept is None else kept

@@ -169,8 +169,9 @@ def _earlier_result_told(directory: RunDirectory) -> Iterator[None]:
 
 def _code_version(config: Config) -> str:
     """Hash of the sources a result depends on; that of a model from outside is one of them."""
-    is_foreign = config.model_entry.origin in ("user", "entry_point")
-    return code_version(class_source(config.model_class) if is_foreign else b"")
+    if config.model_entry.origin in ("user", "entry_point"):
+        return code_version(extra=class_source(config.model_class))
+    return code_version(config.model_entry.target.partition(":")[0])
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import inspect
@@ -20,8 +21,9 @@ import torch
 from recbole_prism import __version__
 from recbole_prism.run_files import plain
 
-# The rooms a result depends on; a change in the command line, in serving or in a plot does not make another run.
-ROOMS = ("_compat.py", "data", "model", "evaluation", "trainer")
+# Every result depends on these; a change in the command line, in serving or in a plot does not make another run. Of the
+# room `model` only what the run's own model imports counts: another model's file does not make another run either.
+SHARED = ("_compat.py", "data", "evaluation", "trainer")
 PACKAGES = ("recbole", "numpy", "pandas", "scipy", "safetensors")
 
 
@@ -40,30 +42,87 @@ def compute_identity(values: Mapping[str, Any], fingerprint: str, code_version: 
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
 
-def code_version(extra: bytes = b"") -> str:
+def code_version(module: str | None = None, extra: bytes = b"") -> str:
     """SHA-256 (hex) of the sources that a result depends on, whatever their line ends and their place on the disk.
 
     Args:
+        module: Where the model's class is. One outside this package (RecBole's) adds nothing of the room `model`; None
+            takes the whole room, for a class from outside whose imports are not looked at.
         extra: Source outside the package, e.g. `class_source` of a user's own model.
     """
-    return hashlib.sha256(_package_version().encode("ascii") + extra.replace(b"\r\n", b"\n")).hexdigest()
+    return hashlib.sha256(_package_version(module).encode("ascii") + extra.replace(b"\r\n", b"\n")).hexdigest()
 
 
 @functools.cache
-def _package_version() -> str:
-    """SHA-256 (hex) of the rooms."""
-    package = Path(__file__).parent
-    inside = sorted(
-        (file.relative_to(package).as_posix(), file)
-        for room in ROOMS
-        for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
-    )
+def _package_version(module: str | None) -> str:
+    """SHA-256 (hex) of this package's share."""
+    return digest_of(Path(__file__).parent, module)
+
+
+def digest_of(package: Path, module: str | None) -> str:
+    """SHA-256 (hex) of the names and contents of `sources_of`."""
     digest = hashlib.sha256()
-    for name, file in inside:
-        source = file.read_bytes().replace(b"\r\n", b"\n")
+    for name in sources_of(package, module):
+        source = (package / name).read_bytes().replace(b"\r\n", b"\n")
         digest.update(f"{name}\n{len(source)}\n".encode())
         digest.update(source)
     return digest.hexdigest()
+
+
+def sources_of(package: Path, module: str | None) -> list[str]:
+    """Files of the package that a result of a model depends on: the shared rooms, and what they and the model's module
+    import of the room `model`, directly or through one another.
+
+    Imports are read, not run: inside functions and for type checking too, but none that is made from a text.
+
+    Args:
+        package: Folder of the package.
+        module: See `code_version`.
+
+    Returns:
+        Sorted paths below the folder, with "/".
+    """
+    found = {
+        file.relative_to(package).as_posix()
+        for room in (SHARED if module is not None else (*SHARED, "model"))
+        for file in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
+    }
+    waiting = sorted(found)
+    if module is not None:
+        waiting += _files_of(package, module)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        imported = {file for target in _imports(package, name) for file in _files_of(package, target)}
+        waiting += sorted(imported - found)
+    return sorted(found)
+
+
+def _imports(package: Path, name: str) -> list[str]:
+    """Full names that a file imports; whether the last part is a module or something in one is not known."""
+    parts = [package.name, *Path(name).with_suffix("").parts]
+    targets: list[str] = []
+    for node in ast.walk(ast.parse((package / name).read_bytes())):
+        if isinstance(node, ast.Import):
+            targets += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = [*parts[: len(parts) - node.level]] if node.level else []
+            base = ".".join([*start, node.module] if node.module else start)
+            targets += [f"{base}.{alias.name}" for alias in node.names]
+    return targets
+
+
+def _files_of(package: Path, target: str) -> list[str]:
+    """The files of the room `model` that the import of a name runs: its module and the packages around it."""
+    parts = target.split(".")
+    if parts[:2] != [package.name, "model"]:
+        return []
+    candidates = [file for n in range(2, len(parts) + 1) for file in _module_files(parts[1:n])]
+    return [file for file in candidates if (package / file).is_file()]
+
+
+def _module_files(parts: Sequence[str]) -> tuple[str, str]:
+    return "/".join(parts) + ".py", "/".join(parts) + "/__init__.py"
 
 
 def class_source(model_class: type) -> bytes:

@@ -6,6 +6,8 @@ import inspect
 import json
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,28 +47,99 @@ def test_identity_names_what_it_cannot_take() -> None:
         compute_identity({"device": torch.device("cpu")}, "data", "code")
 
 
-def test_code_version_follows_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "recbole_prism"
-    for name in ("_compat.py", "data/a.py", "model/layers/b.py", "evaluation/c.py", "trainer/d.py", "cli.py"):
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_bytes(b"x = 1\n")
-    monkeypatch.setattr(run_identity, "__file__", str(package / "run_identity.py"))
+SOURCES = {
+    "_compat.py": "x = 1",
+    "cli.py": "from recbole_prism.model.layers import lens",
+    "data/loader.py": "def f():\n    from recbole_prism.model.functional.hash import draw",
+    "evaluation/__init__.py": "",
+    "trainer/trainer.py": "from recbole_prism import model, registry",
+    "model/__init__.py": "",
+    "model/functional/__init__.py": "",
+    "model/functional/hash.py": "import recbole_prism.errors",
+    "model/functional/loss.py": "",
+    "model/layers/__init__.py": "",
+    "model/layers/encoder.py": "from . import attention",
+    "model/layers/attention.py": "import torch",
+    "model/layers/lens.py": "from ..functional.loss import info_nce",
+    "model/first.py": "from recbole_prism.model.layers.encoder import Encoder",
+    "model/second.py": "import recbole_prism.model.layers.lens\nfrom recbole_prism.model.first import First",
+    "model/third.py": "import recbole_prism.model.third",
+}
+PARENTS = {"model/__init__.py", "model/layers/__init__.py", "model/functional/__init__.py"}
+ALWAYS = {"_compat.py", "data/loader.py", "evaluation/__init__.py", "trainer/trainer.py", "model/functional/hash.py"}
+FIRST = {"model/first.py", "model/layers/encoder.py", "model/layers/attention.py"}
+CLOSURES = {
+    "recbole_prism.model.first": ALWAYS | PARENTS | FIRST,
+    "recbole_prism.model.second": ALWAYS
+    | PARENTS
+    | FIRST
+    | {"model/second.py", "model/layers/lens.py", "model/functional/loss.py"},
+    "recbole_prism.model.third": ALWAYS | PARENTS - {"model/layers/__init__.py"} | {"model/third.py"},
+    "recbole.model.narm": ALWAYS | PARENTS - {"model/layers/__init__.py"},
+    None: set(SOURCES) - {"cli.py"},
+}
 
-    def version(extra: bytes = b"") -> str:
-        run_identity._package_version.cache_clear()
-        return code_version(extra)
 
-    first = version()
-    (package / "cli.py").write_bytes(b"x = 2\n")
-    assert version() == first  # no result depends on the command line's code
-    (package / "data/a.py").write_bytes(b"x = 1\r\n")
-    assert version() == first  # line ends of a Windows checkout
-    (package / "model/layers/b.py").write_bytes(b"x = 2\n")
-    second = version()
-    third = version(b"y = 1\n")
-    assert version(b"y = 1\r\n") == third
-    assert len({first, second, third, version(b"y = 2\n")}) == 4
-    run_identity._package_version.cache_clear()
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    for name, text in SOURCES.items():
+        file = tmp_path / "recbole_prism" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(f"{text}\n".encode())
+    return tmp_path / "recbole_prism"
+
+
+@pytest.mark.parametrize("module", CLOSURES, ids=str)
+def test_a_result_depends_on_the_shared_rooms_and_on_what_its_model_imports(package: Path, module: str) -> None:
+    assert set(run_identity.sources_of(package, module)) == CLOSURES[module]
+
+
+@pytest.mark.parametrize("changed", SOURCES)
+def test_an_edit_makes_another_version_for_exactly_those_who_import_it(package: Path, changed: str) -> None:
+    before = {module: run_identity.digest_of(package, module) for module in CLOSURES}
+    (package / changed).write_bytes((package / changed).read_bytes() + b"y = 2\n")
+    after = {module: run_identity.digest_of(package, module) for module in CLOSURES}
+    assert {module for module in CLOSURES if before[module] != after[module]} == {
+        module for module, files in CLOSURES.items() if changed in files
+    }
+
+
+def test_a_new_model_leaves_the_others_what_they_are(package: Path) -> None:
+    known = [module for module in CLOSURES if module]
+    before = [run_identity.digest_of(package, module) for module in known]
+    (package / "model/fourth.py").write_text("from recbole_prism.model.first import First\n")
+    assert [run_identity.digest_of(package, module) for module in known] == before
+
+
+def test_line_ends_of_a_checkout_make_no_other_version(package: Path) -> None:
+    before = run_identity.digest_of(package, None)
+    (package / "data/loader.py").write_bytes((package / "data/loader.py").read_bytes().replace(b"\n", b"\r\n"))
+    assert run_identity.digest_of(package, None) == before
+
+
+def test_code_version_tells_models_and_foreign_sources_apart() -> None:
+    own = "recbole_prism.model.sequential_recommender"
+    versions = [code_version(f"{own}.prism"), code_version(f"{own}.sasrec"), code_version("recbole.model.x")]
+    versions += [code_version(), code_version(extra=b"y = 1\n"), code_version(extra=b"y = 2\n")]
+    assert len(set(versions)) == 6
+    assert code_version(extra=b"y = 1\r\n") == code_version(extra=b"y = 1\n")
+
+
+def test_the_sources_of_a_real_model_are_those_python_imports() -> None:
+    """An independent look: the modules that a fresh process holds after importing the model and the shared rooms."""
+    target = "recbole_prism.model.sequential_recommender.sasrec"
+    package = Path(inspect.getfile(run_identity)).parent
+    shared = [f"recbole_prism.{room}" for room in ("data.loader", "evaluation.ranking", "trainer.trainer")]
+    code = f"""
+import importlib, sys
+for name in {[*shared, target]!r}:
+    importlib.import_module(name)
+print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("recbole_prism.model")), sep="\\n")
+"""
+    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    loaded = {Path(line).relative_to(package).as_posix() for line in answer.stdout.split()}
+    named = set(run_identity.sources_of(package, target))
+    assert loaded <= named and "model/layers/lens.py" not in named  # SASRec without PRISM's part
 
 
 def session_class(body: str, **defaults: Any) -> type:

@@ -11,8 +11,10 @@ from recbole_prism.config_values import INTERVAL_FORM, is_interval
 from recbole_prism.errors import ConfigError, DataError
 from recbole_prism.registry import ModelEntry, nearest
 
-# names in a batch that no setting changes: the number of a row, what belongs to its same-target partner
-ROW_ID, PARTNER = "row_id", "partner"
+# names in a batch that no setting changes: the number of a row, what belongs to its same-target partner, its views and
+# its cloze task
+ROW_ID, PARTNER, VIEWS = "row_id", "partner", ("view_1", "view_2")
+CLOZE, CLOZE_LABELS = "cloze", "cloze_labels"
 _SUFFIXES = ("inter", "user", "item", "kg", "link")
 
 
@@ -47,6 +49,8 @@ def check_names(values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     parts += [("LIST_SUFFIX", history), ("LIST_SUFFIX", time + values["LIST_SUFFIX"])]
     parts += [("ITEM_LIST_LENGTH_FIELD", length), ("NEG_PREFIX", values["NEG_PREFIX"] + item)]
     parts += [("", name) for name in (ROW_ID, *(f"{PARTNER}_{name}" for name in (history, length, ROW_ID)))]
+    parts += [("", f"{branch}_{name}") for branch in (*VIEWS, CLOZE) for name in (history, length)]
+    parts += [("", CLOZE_LABELS)]
     seen: dict[str, str] = {}
     for key, name in parts:
         if name in seen:

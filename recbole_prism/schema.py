@@ -34,7 +34,7 @@ class Key:
         types: Accepted types. A whole number is accepted where a float is; True and False are not numbers.
         meaning: One sentence, for people.
         room: Module that reads it; "model" for a model's own settings.
-        choices: The accepted values, if they can be listed.
+        choices: The accepted values, if they can be listed; of a list, its elements, each at most once.
         low: Smallest value, of a list's elements too.
         high: Largest value, of a list's elements too.
         open_low: `low` itself is not accepted.
@@ -59,8 +59,10 @@ class Key:
         if value is None:
             return None if self.optional else self.expected()
         if self.choices:
-            # compared with the type, since True == 1
-            return None if any(type(value) is type(c) and value == c for c in self.choices) else self.expected()
+            chosen = value if list in self.types else [value]
+            if not (isinstance(chosen, list) and chosen and all(self._is_choice(element) for element in chosen)):
+                return self.expected()
+            return None if len(set(chosen)) == len(chosen) else self.expected()
         if not _is_a(value, self.types):
             return self.expected()
         elements = value if isinstance(value, list) else [value]
@@ -73,7 +75,8 @@ class Key:
     def expected(self) -> str:
         """The accepted values in words: "a number above 0"."""
         if self.choices:
-            words = "one of " + ", ".join(str(choice) for choice in self.choices)
+            start = "a list of different values among " if list in self.types else "one of "
+            words = start + ", ".join(str(choice) for choice in self.choices)
         else:
             words = " or ".join(_NAMES[t] for t in self.types)
             if self.of:
@@ -85,6 +88,9 @@ class Key:
                     f"{' and' if self.low is not None else ''} {'below' if self.open_high else 'at most'} {self.high:g}"
                 )
         return words + (" or ~" if self.optional else "")
+
+    def _is_choice(self, value: Any) -> bool:
+        return any(type(value) is type(c) and value == c for c in self.choices)  # with the type, since True == 1
 
     def _in_range(self, number: float) -> bool:
         if self.low is not None and not (number > self.low if self.open_low else number >= self.low):
@@ -194,6 +200,32 @@ SCHEMA: Mapping[str, Key] = {
     "ccl_reduction": _choice("Over the positions of a row.", "model", "sum", "mean"),
     "ccl_targets": _choice("Items compared: every row's target, or each once.", "model", "all", "unique"),
     "ccl_target_grad": _flag("The consistency loss also moves the item table.", "model"),
+    # augmented views
+    "aug_types": Key(
+        (list,), "Operators that a view is drawn from, one per row.", "data", choices=("crop", "mask", "reorder")
+    ),
+    "aug_distinct": _flag("The two views of a row come from different operators, if there are two.", "data"),
+    "aug_crop_ratio": Key((float,), "Share of a history that crop keeps, at least one item.", "data", low=0, high=1),
+    "aug_mask_ratio": _probability("Share of a history's items that mask replaces.", "data"),
+    "aug_reorder_ratio": Key((float,), "Share of a history that reorder shuffles.", "data", low=0, high=1),
+    "aug_mask_token": _choice(
+        "A masked item: a learned vector that attention sees, or the padding id, which it does not.",
+        "data",
+        "mask",
+        "padding",
+    ),
+    # FAME
+    "n_experts": _count("Experts.", "model"),
+    "head_residual": _flag("Residual connection around the attention of a facet.", "model"),
+    # AC-SASRec
+    "use_order": _flag("Spatial calibrator: penalty of a key by its side of the query.", "model"),
+    "use_distance": _flag("Spatial calibrator: penalty of a key by its distance.", "model"),
+    "use_position_embedding": _flag("Position table at the input.", "model"),
+    "use_adversarial": _flag("Adversarial calibrator.", "model"),
+    "combine_option": _choice(
+        "How attention and calibrated attention are mixed.", "model", "gate", "fixed", "annealing"
+    ),
+    "mask_loss_weight": _weight("Weight of the adversary's penalty on large masks.", "model"),
     # listed classes of RecBole
     "embedding_size": _count("Width of the item embeddings.", "model"),
     "num_layers": _count("GRU layers.", "model"),
@@ -205,6 +237,8 @@ SCHEMA: Mapping[str, Key] = {
         (float,), "Share of items replaced by the mask token.", "model", low=0, high=1, open_low=True, open_high=True
     ),
     "ft_ratio": Key((float,), "Share of rows that mask the last item only.", "model", low=0, high=1),
+    "cloze": _choice("Masking rules: repaired, or RecBole's own.", "data", "repaired", "recbole"),
+    "backbone": _choice("Encoder below the modules: causal, or bidirectional.", "model", "sasrec", "bert4rec"),
     "nv": _count("Vertical filters.", "model"),
     "nh": _count("Horizontal filters.", "model"),
     "reg_weight": _weight("L2 weight on embeddings and convolutions.", "model"),

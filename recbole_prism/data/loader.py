@@ -12,16 +12,19 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 
-from recbole_prism.config_columns import PARTNER, ROW_ID
+from recbole_prism.config_columns import CLOZE, CLOZE_LABELS, PARTNER, ROW_ID, VIEWS
 from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.same_target import SameTargetIndex, window_keys
 from recbole_prism.errors import DataError, ModelError
+from recbole_prism.model.functional.augment import N_ROW_DRAWS, Augmentation
+from recbole_prism.model.functional.cloze import append_item, mask_items, mask_items_as_recbole
 from recbole_prism.model.functional.random_hash import hash_seed, hash_uniform
 
-KNOWN_NEEDS = frozenset({PARTNER})
+KNOWN_NEEDS = frozenset({PARTNER, *VIEWS, CLOZE})
 
-STREAM_PARTNER, STREAM_TRANSFORM = 1, 2  # streams of random_hash; every use has its own
+STREAM_PARTNER, STREAM_TRANSFORM, STREAM_VIEW_1, STREAM_VIEW_2 = 1, 2, 3, 4  # of random_hash; every use has its own
+STREAM_CLOZE, STREAM_CLOZE_LAST = 5, 6
 TRAINING_TRANSFORMS = frozenset({"mask_itemseq", "crop_itemseq", "reorder_itemseq"})  # RecBole's; not for evaluation
 
 
@@ -190,14 +193,15 @@ class TrainDataLoader(_Loader):
     """Training batches, row for row those of stock RecBole's loader with the same seed in the same epoch.
 
     Histories are cut to the longest in the batch. If the model's `needs(config)` names "partner", each row brings along
-    another row with the same target.
+    another row with the same target; if it names "view_1" or "view_2", a random view of its history (the `aug_*` keys);
+    if it names "cloze", its items with some of them masked, and what was masked (`cloze`, `mask_ratio`, `ft_ratio`).
 
     Args:
         config: The run's config.
         dataset: The training part.
 
     Raises:
-        ModelError: If the model needs something this loader does not know.
+        ModelError: If the model needs something this loader does not know, or views without the keys that make them.
         DataError: If RecBole's masking cannot work on so few items.
     """
 
@@ -212,6 +216,7 @@ class TrainDataLoader(_Loader):
             )
         self._check_transform()
         self.partners = self._index_partners() if PARTNER in self.needs else None
+        self.augmentation = self._augmentation() if self.needs & set(VIEWS) else None
         self._epoch_order = EpochOrder(len(dataset), self.seed)
 
     def _check_transform(self) -> None:
@@ -229,6 +234,22 @@ class TrainDataLoader(_Loader):
             return SameTargetIndex(rows.target, window_keys(self.dataset.items, rows.start, rows.end))
         return SameTargetIndex(rows.target)
 
+    def _augmentation(self) -> Augmentation:
+        values = {key: self.config[f"aug_{key}"] for key in ("types", "distinct", "mask_token")}
+        ratios = {f"{name}_ratio": self.config[f"aug_{name}_ratio"] for name in ("crop", "mask", "reorder")}
+        missing = [f"aug_{key}" for key, value in {**values, **ratios}.items() if value is None]
+        if missing:
+            raise ModelError(
+                f"{self.config['model']} needs views of a history, but has no {', '.join(missing)}",
+                "declare them in its `config_defaults`; properties/model/CL4SRec.yaml shows values",
+            )
+        return Augmentation(
+            types=tuple(values["types"]),
+            distinct=values["distinct"],
+            mask_id=self.dataset.item_num if values["mask_token"] == "mask" else 0,
+            **ratios,
+        )
+
     def _order(self) -> np.ndarray:
         return self._epoch_order.permutation(self.epoch) if self.config["shuffle"] else super()._order()
 
@@ -240,7 +261,42 @@ class TrainDataLoader(_Loader):
             interaction[f"{PARTNER}_{self.dataset.item_list_field}"] = history
             interaction[f"{PARTNER}_{self.dataset.item_list_length_field}"] = length
             interaction[f"{PARTNER}_{ROW_ID}"] = torch.from_numpy(partner)
+        if self.augmentation is not None:
+            self._add_views(self.augmentation, key, interaction)
+        if CLOZE in self.needs:
+            self._add_cloze(key, interaction)
         return self._transformed(key, interaction)
+
+    def _add_views(self, augmentation: Augmentation, key: _Key, interaction: Interaction) -> None:
+        names = self.dataset.item_list_field, self.dataset.item_list_length_field
+        items, lengths = (interaction[name].numpy() for name in names)
+        # A row's numbers are counted from row * (draws of the longest history), whatever the width of the batch.
+        counters = key.rows[:, None] * (N_ROW_DRAWS + self.dataset.max_item_list_len)
+        counters = counters + np.arange(N_ROW_DRAWS + items.shape[1])
+        draws = (hash_uniform(self.seed, key.epoch, counters, stream) for stream in (STREAM_VIEW_1, STREAM_VIEW_2))
+        for view, (view_items, view_lengths) in zip(VIEWS, augmentation.two_views(items, lengths, *draws)):
+            if view in self.needs:
+                width = self.width or int(view_lengths.max())
+                interaction[f"{view}_{names[0]}"] = torch.from_numpy(view_items[:, :width])
+                interaction[f"{view}_{names[1]}"] = torch.from_numpy(view_lengths)
+
+    def _add_cloze(self, key: _Key, interaction: Interaction) -> None:
+        """Masked items and their labels: of history and target together, or of the history alone (`cloze: recbole`)."""
+        names = self.dataset.item_list_field, self.dataset.item_list_length_field
+        items, lengths = (interaction[name] for name in names)
+        longest, as_recbole = self.dataset.max_item_list_len, self.config["cloze"] == "recbole"
+        # RecBole draws once per batch whether only last items are masked
+        drawn_for = np.full(len(key.rows), key.number) if as_recbole else key.rows
+        last_only = hash_uniform(self.seed, key.epoch, drawn_for, STREAM_CLOZE_LAST) < self.config["ft_ratio"]
+        if not as_recbole:
+            items, lengths = append_item(items, lengths, interaction[self.dataset.iid_field], longest)
+        counters = key.rows[:, None] * longest + np.arange(items.shape[1])
+        draws = torch.from_numpy(hash_uniform(self.seed, key.epoch, counters, STREAM_CLOZE))
+        task = items, lengths, torch.from_numpy(last_only), draws, self.config["mask_ratio"], self.dataset.item_num
+        masked, labels = mask_items_as_recbole(*task, longest) if as_recbole else mask_items(*task)
+        interaction[f"{CLOZE}_{names[0]}"] = masked
+        interaction[f"{CLOZE}_{names[1]}"] = lengths
+        interaction[CLOZE_LABELS] = labels
 
 
 class FullSortEvalDataLoader(_Loader):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from recbole.model.sequential_recommender import GRU4Rec
 
 from recbole_prism.data import loader as loader_module
 from recbole_prism.data.loader import EpochOrder, TrainDataLoader
@@ -151,6 +152,122 @@ def test_partner_draws_differ_by_epoch(toy_path: Path) -> None:
     assert (first != second).float().mean() > 0.5
 
 
+VIEWS = {"aug_types": ["crop", "mask", "reorder"], "aug_distinct": True, "aug_mask_token": "mask"}
+VIEWS.update(aug_crop_ratio=0.6, aug_mask_ratio=0.3, aug_reorder_ratio=0.6)
+
+
+class Viewing(GRU4Rec):
+    """A model from outside that asks for two views."""
+
+    config_defaults: ClassVar[dict[str, Any]] = {
+        "embedding_size": 8, "hidden_size": 8, "num_layers": 1, "dropout_prob": 0.0, **VIEWS,
+    }  # fmt: skip
+
+    @classmethod
+    def needs(cls, config: Any) -> frozenset[str]:
+        return frozenset({"view_1", "view_2"})
+
+
+class ViewingWithoutKeys(Viewing):
+    config_defaults: ClassVar[dict[str, Any]] = {
+        key: value for key, value in Viewing.config_defaults.items() if key not in ("aug_types", "aug_mask_ratio")
+    }
+
+
+def view_loader(path: Path, name: str = "cyclic", **settings: Any) -> TrainDataLoader:
+    return loaders(path, name, f"{__name__}:Viewing", **settings)[0]
+
+
+def test_views_of_a_row(toy_path: Path) -> None:
+    """Each view comes from its own row by the operator whose trace it shows; the batch's histories stay as they are."""
+    train = view_loader(toy_path, MAX_ITEM_LIST_LENGTH=9)
+    n_items, seen = train.dataset.item_num, set()
+    rows, items = train.dataset.rows, train.dataset.items.copy()
+    for batch in train:
+        for view in ("view_1", "view_2"):
+            histories, lengths = batch[f"{view}_item_id_list"], batch[f"{view}_item_length"]
+            assert histories.dtype == lengths.dtype == torch.int64
+            assert histories.shape == (len(batch), int(lengths.max()))
+            for row, out, length in zip(batch["row_id"].tolist(), histories.tolist(), lengths.tolist()):
+                history = items[rows.start[row] : rows.end[row]].tolist()
+                assert not any(out[length:])
+                out = out[:length]
+                if length < len(history):
+                    start = history.index(out[0])
+                    assert out == history[start : start + length] and length == max(1, int(0.6 * len(history)))
+                    seen.add("crop")
+                elif n_items in out:
+                    assert out.count(n_items) == int(0.3 * len(history))
+                    assert all(a in (b, n_items) for a, b in zip(out, history))
+                    seen.add("mask")
+                else:
+                    assert sorted(out) == sorted(history)
+                    seen.add("reorder" if out != history else "same")
+        for row, history, length in zip(batch["row_id"], batch["item_id_list"], batch["item_length"]):
+            assert history[:length].tolist() == items[rows.start[row] : rows.end[row]].tolist()
+    assert seen == {"crop", "mask", "reorder", "same"}
+    assert (train.dataset.items == items).all()
+
+
+def by_row(batches: list[Any], field: str) -> dict[int, list[int]]:
+    """The field of each row, without padding."""
+    length = field.replace("id_list", "length")
+    return {
+        int(row): values[:n].tolist()
+        for batch in batches
+        for row, values, n in zip(batch["row_id"], batch[field], batch[length])
+    }
+
+
+def test_views_depend_on_seed_epoch_and_row_alone(toy_path: Path) -> None:
+    """Not on the order of rows, the size or the width of a batch, or the process that makes it."""
+    fields = ("view_1_item_id_list", "view_2_item_id_list")
+    train = view_loader(toy_path)
+    first, second = ([by_row(batches, field) for field in fields] for batches in (list(train), list(train)))
+    for settings in ({"shuffle": False}, {"train_batch_size": 7}, {"worker": 2}):
+        other = list(view_loader(toy_path, **settings))
+        assert [by_row(other, field) for field in fields] == first
+    assert first[0] != first[1]
+    for other in (second, [by_row(list(view_loader(toy_path, seed=1)), field) for field in fields]):
+        assert all(sum(a[row] != b[row] for row in a) > len(a) / 2 for a, b in zip(first, other))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("aug_types", ["crop"]),
+        ("aug_distinct", False),
+        ("aug_mask_token", "padding"),
+        ("aug_crop_ratio", 0.3),
+        ("aug_mask_ratio", 0.6),
+        ("aug_reorder_ratio", 0.9),
+    ],
+)
+def test_every_key_changes_the_views(toy_path: Path, key: str, value: Any) -> None:
+    assert not same(list(view_loader(toy_path)), list(view_loader(toy_path, **{key: value})))
+
+
+def test_a_masked_item_may_be_padding(toy_path: Path) -> None:
+    """Id 0 inside the length, which stays what it was; at least one item stays visible."""
+    (batch, *_) = view_loader(toy_path, aug_types=["mask"], aug_mask_token="padding", aug_mask_ratio=0.99)
+    lengths = batch["view_1_item_length"]
+    assert torch.equal(lengths, batch["item_length"])
+    assert torch.equal((batch["view_1_item_id_list"] != 0).sum(1), lengths - (lengths * 0.99).long())
+
+
+def test_one_view_alone(toy_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = list(view_loader(toy_path))
+    monkeypatch.setattr(Viewing, "needs", classmethod(lambda cls, config: frozenset({"view_2"})))
+    alone = list(view_loader(toy_path))
+    assert "view_1_item_length" not in alone[0].columns
+    assert all(torch.equal(a["view_2_item_id_list"], b["view_2_item_id_list"]) for a, b in zip(alone, both))
+
+
+def test_views_without_their_keys(toy_path: Path) -> None:
+    with pytest.raises(ModelError, match="ViewingWithoutKeys needs views of a history, but has no aug_types, aug_mask"):
+        loaders(toy_path, "cyclic", f"{__name__}:ViewingWithoutKeys")
+
+
 def test_masking_that_would_never_end(toy_path: Path) -> None:
     with pytest.raises(DataError, match="among 6"):
         loaders(toy_path, "repeats", "BERT4Rec")
@@ -158,8 +275,8 @@ def test_masking_that_would_never_end(toy_path: Path) -> None:
 
 
 def test_unknown_need(toy_path: Path) -> None:
-    with pytest.raises(ModelError, match="view_1"):
-        loaders(toy_path, "repeats", needs=["partner", "view_1"])
+    with pytest.raises(ModelError, match="view_3"):
+        loaders(toy_path, "repeats", needs=["partner", "view_3"])
 
 
 def test_negative_sampling_is_refused(toy_path: Path) -> None:

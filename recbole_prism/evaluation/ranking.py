@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recbole_prism.data.transfer import to_device
 from recbole_prism.errors import EvaluationError, ModelError, NonFiniteError
 from recbole_prism.evaluation.ranks import Ranks
 from recbole_prism.schema import LIST_METRICS
@@ -70,7 +71,7 @@ def rank_rows(
             for number, batch in enumerate(progress(loader) if progress else loader):
                 for interaction, history in _chunks(batch, max_rows):
                     row_id = interaction["row_id"].cpu()
-                    scores = _scores(model, interaction.to(device), n_items)
+                    scores = _scores(model, to_device(interaction, torch.device(device)), n_items)
                     refuse_non_finite(scores, f"batch {number}", row_id)
                     target = torch.from_numpy(rows.target[row_id.numpy()]).long()
                     counted = rank_scores(scores, target, history, mask_history=mask_history, n_top=n_top)

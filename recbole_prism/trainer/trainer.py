@@ -12,6 +12,7 @@ from recbole.data.interaction import Interaction
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from recbole_prism.data.transfer import AHEAD, ahead_of_use, to_device
 from recbole_prism.errors import NonFiniteError
 from recbole_prism.evaluation.metrics import compute_metrics
 from recbole_prism.evaluation.ranking import needs_top_items, rank_rows
@@ -253,7 +254,7 @@ class Trainer:
         tracker = LossTracker(self.device)
         n_rows = 0
         with row_bar(description=f"epoch {epoch}", total=len(train_data.dataset), enabled=show_progress) as bar:
-            for interaction in train_data:
+            for interaction in ahead_of_use(train_data, 0 if self.device.type == "cpu" else AHEAD):
                 self._train_batch(interaction, tracker, epoch)
                 n_rows += len(interaction)
                 if self._directory is not None:
@@ -269,7 +270,7 @@ class Trainer:
     def _train_batch(self, interaction: Interaction, tracker: LossTracker, epoch: int) -> None:
         """One optimizer step."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model.calculate_loss(interaction.to(self.device))  # type: ignore[operator]
+        loss = self.model.calculate_loss(to_device(interaction, self.device))  # type: ignore[operator]
         parts = named_parts(loss, type(self.model).__name__)
         bad = tracker.add(parts, interaction[ROW_ID] if ROW_ID in interaction else None)
         self._stop_if_bad(bad, epoch, parts if bad and bad.batch == tracker.n_batches - 1 else None)

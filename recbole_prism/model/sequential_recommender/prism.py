@@ -288,7 +288,7 @@ class PRISM(TransformerRecommender):
     @torch.no_grad()
     def _observe(self, number: int, shown: Perspectives) -> None:
         """Count anchors and sum the entropy of g over the prediction path's positions, on the device."""
-        usage = torch.bincount(shown.anchors, minlength=shown.ratio.shape[-1])
+        usage = functional.one_hot(shown.anchors, shown.ratio.shape[-1]).sum(dim=0)  # bincount would wait for a GPU
         entropy = torch.special.entr(shown.ratio).sum()
         before, total = self._usage[number], self._entropy[number]
         self._usage[number] = usage if before is None else before + usage

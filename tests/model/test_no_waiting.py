@@ -1,0 +1,61 @@
+"""A training step never waits for a GPU: it runs on tensors without values, on which every look at a value raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from recbole.data.interaction import Interaction
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+
+from recbole_prism.config import Config
+from recbole_prism.model.functional.host_copy import keep_host_copy
+
+LENGTHS = np.array([1, 2, 3, 4, 5, 5, 6, 7])
+WIDTH, N_ITEMS = 8, 41
+
+
+class Counts:
+    """What a model asks of a data set."""
+
+    def num(self, field: str) -> int:
+        return N_ITEMS
+
+
+def batch_without_values(host_copies: bool) -> Interaction:
+    fields = {"item_id": torch.ones(len(LENGTHS), dtype=torch.int64)}
+    for prefix in ("", "partner_"):
+        fields[f"{prefix}item_id_list"] = torch.ones(len(LENGTHS), WIDTH, dtype=torch.int64)
+        fields[f"{prefix}item_length"] = torch.ones(len(LENGTHS), dtype=torch.int64)
+        if host_copies:
+            keep_host_copy(fields[f"{prefix}item_length"], LENGTHS)
+    return Interaction(fields)
+
+
+def model_without_values(name: str, **settings: Any) -> Any:
+    config = Config(
+        name, "ml-100k", config_dict={"device": "cpu", "hidden_size": 16, "inner_size": 32, "n_layers": 3, **settings}
+    )
+    return config.model_class(config, Counts()).train()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("SASRec", {}), ("PRISM", {}), ("PRISM", {"spcl_anchor": "fresh", "boost_center": True})],
+)
+def test_a_step_looks_at_no_value(name: str, settings: dict[str, Any]) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        loss = sum(model_without_values(name, **settings).calculate_loss(batch_without_values(host_copies=True)))
+        loss.backward()
+    assert loss.shape == ()
+
+
+def test_the_test_can_fail() -> None:
+    """Without lengths on the CPU packing must read them; `nonzero` must look at values."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with pytest.raises(RuntimeError):
+            model_without_values("SASRec").calculate_loss(batch_without_values(host_copies=False))
+        with pytest.raises(DynamicOutputShapeException):
+            torch.nonzero(torch.ones(3))

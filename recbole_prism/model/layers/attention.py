@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recbole_prism.model.layers.dropout import Dropout
-from recbole_prism.model.layers.packed import Packed
+from recbole_prism.model.layers.packed import Packed, take_distinct_rows
 
 MASKED_LOGIT = -10000.0  # RecBole's additive mask value; exp of it is 0 in fp32
 
@@ -71,7 +71,7 @@ class MultiHeadAttention(nn.Module):
         """Output projection, dropout, residual and LayerNorm; any leading shape."""
         return self.LayerNorm(self.out_dropout(self.dense(context)) + residual)
 
-    def _projected(self, hidden: Tensor, *parts: nn.Linear) -> Tensor:
+    def projected(self, hidden: Tensor, *parts: nn.Linear) -> Tensor:
         """One product for several projections of the same input: [N, d] -> [N, len(parts) * d]."""
         return functional.linear(
             hidden, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
@@ -101,7 +101,17 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Output [N, d]; per length group the raw logits [b, H, w, w] and the values [b, H, w, d / H].
         """
-        projected = self._projected(hidden, self.query, self.key, self.value)
+        contexts, all_logits, values = self._packed_contexts(hidden, batch)
+        return self.output(contexts, hidden), all_logits, values
+
+    def packed_at(self, hidden: Tensor, batch: Packed, tokens: Tensor) -> Tensor:
+        """Packed tokens, output at some of them only: [N, d] and distinct places [M] -> [M, d]."""
+        contexts, _, _ = self._packed_contexts(hidden, batch)
+        return self.output(take_distinct_rows(contexts, tokens), take_distinct_rows(hidden, tokens))
+
+    def _packed_contexts(self, hidden: Tensor, batch: Packed) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Contexts of all tokens [N, d], and per length group the raw logits and the values."""
+        projected = self.projected(hidden, self.query, self.key, self.value)
         contexts, all_logits, values = [], [], []
         for group, tokens in zip(batch.groups, batch.split(projected)):
             query, key, value = (self.heads(part) for part in group.pad(tokens).chunk(3, dim=-1))
@@ -109,7 +119,7 @@ class MultiHeadAttention(nn.Module):
             contexts.append(group.unpad(self.context(logits, value, group.visible)))
             all_logits.append(logits)
             values.append(value)
-        return self.output(torch.cat(contexts), hidden), all_logits, values
+        return torch.cat(contexts), all_logits, values
 
     def packed_last(self, hidden: Tensor, batch: Packed) -> Tensor:
         """Packed tokens, output at the last position of each sequence only.
@@ -119,7 +129,7 @@ class MultiHeadAttention(nn.Module):
         """
         last = hidden.index_select(0, batch.last_tokens)
         queries = self.query(last)
-        projected = self._projected(hidden, self.key, self.value)
+        projected = self.projected(hidden, self.key, self.value)
         contexts = []
         for group, tokens in zip(batch.groups, batch.split(projected)):
             key, value = (self.heads(part) for part in group.pad(tokens).chunk(2, dim=-1))

@@ -91,6 +91,10 @@ class _DeclaredByClass:
 _PREFIX_TRANSFORMER = _Declared(
     causal=True, padding_free=True, last_query_only=True, last_query_only_training=True, attention_logits=True
 )
+# its penalty reads all of the last layer's masks; its logits are not those of the attention in use
+_CALIBRATED_TRANSFORMER = _Declared(causal=True, padding_free=True, last_query_only=True)
+# a map per head and expert
+_FACET_TRANSFORMER = _Declared(causal=True, padding_free=True, last_query_only=True, last_query_only_training=True)
 _OWN = "recbole_prism.model.sequential_recommender"
 _RECBOLE = "recbole.model.sequential_recommender"
 
@@ -103,11 +107,13 @@ _LISTED: dict[str, ModelEntry] = {
             "GRU4Rec", f"{_RECBOLE}.gru4rec:GRU4Rec", "GRU4Rec", _Declared(causal=True, padding_free=True), "recbole"
         ),
         ModelEntry("BERT4Rec", f"{_OWN}.bert4rec:BERT4Rec", "BERT4Rec", _Declared(), "recbole"),
+        ModelEntry("ACSASRec", f"{_OWN}.acsasrec:ACSASRec", _CALIBRATED_TRANSFORMER, "own"),
+        ModelEntry("FAME", f"{_OWN}.fame:FAME", "FAME", _FACET_TRANSFORMER, "own"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )
 }
-_LATER = ("AC-SASRec", "CL4SRec", "DuoRec", "ICLRec", "IOCRec", "ICSRec", "ELCRec", "FAME", "FamouSRec", "STAR-Rec")
+_LATER = ("CL4SRec", "DuoRec", "ICLRec", "IOCRec", "ICSRec", "ELCRec", "FamouSRec", "STAR-Rec")
 
 
 def list_models() -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from recbole_prism.run_outputs import environment, n_parameters, result_of, summ
 from recbole_prism.schema import MAX_LIST_LENGTH
 from recbole_prism.trainer import Trainer, seed_everything
 from recbole_prism.trainer.resume import failure_marked
+from recbole_prism.trainer.trainer import Callback
 
 logger = logging.getLogger("recbole_prism")
 
@@ -79,7 +80,79 @@ def run(
             return _run(config, log, saved, overwrite)
 
 
+def train(config_dict: Mapping[str, Any], callback_fn: Optional[Callback] = None) -> dict[str, Any]:
+    """The training of `run` without its test: a trial of a search, which must not see a test row.
+
+    It leaves an unfinished run directory. `run` with the same settings takes it over, goes on where it ended (with the
+    test alone, if it stopped by itself). A run that is there already, complete or not, is not begun anew.
+
+    Args:
+        config_dict: All settings, model and dataset included.
+        callback_fn: Called as `callback_fn(epoch, valid_score)` after each evaluation, those of an earlier attempt at
+            the same run first.
+
+    Returns:
+        best_valid_score, epoch (the best one), n_epochs, run_directory.
+
+    Raises:
+        RecBolePrismError: For everything a user can do something about.
+    """
+    with RunLog() as log:
+        config = config_with_data(config_dict=config_dict)
+        with _torch_threads(config["n_threads"]):
+            loaders = _read(config, saved=True)
+            directory = _open_directory(config, loaders[0].info, overwrite=False)
+            history = directory.read_history()
+            if callback_fn is not None:
+                callback_fn = _each_epoch_once(callback_fn, history, config["valid_metric"].lower())
+            if directory.is_complete:
+                directory.verify()
+                metrics = read_json(directory.path / "metrics.json")
+                found = {key: metrics[key] for key in ("best_valid_score", "epoch", "n_epochs")}
+            else:
+                log.write_to(directory.path)
+                with failure_marked(directory):
+                    trainer = _train(config, loaders, directory, callback_fn)
+                directory.fail("trained without a test; a run of the same settings goes on and tests it")
+                stopper = trainer.stopper
+                found = {"best_valid_score": stopper.best_score, "epoch": stopper.best_epoch}
+                found["n_epochs"] = trainer.next_epoch
+            return {**found, "run_directory": str(directory.path)}
+
+
+def _each_epoch_once(callback_fn: Callback, history: list[dict[str, Any]], metric: str) -> Callback:
+    """Call for the evaluated epochs of a history, and give a callback that leaves those out."""
+    evaluated = {record["epoch"]: record["valid"][metric] for record in history if record["valid"] is not None}
+    for epoch, score in evaluated.items():
+        callback_fn(epoch, score)
+
+    def of_new_epochs(epoch: int, score: float) -> None:
+        if epoch not in evaluated:  # a kill between the two writes repeats an epoch
+            callback_fn(epoch, score)
+
+    return of_new_epochs
+
+
 def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str, Any]:
+    loaders = _read(config, saved)
+    if not saved:
+        metrics = _test(config, _train(config, loaders, None), loaders, None)
+        return result_of(config, metrics, None, reused=False)
+    directory = _open_directory(config, loaders[0].info, overwrite)
+    if directory.is_complete:
+        directory.verify()
+        logger.info("this run is complete already; its stored result is reused (overwrite trains it again)")
+        return result_of(config, read_json(directory.path / "metrics.json"), directory.path, reused=True)
+    log.write_to(directory.path)
+    with failure_marked(directory), _earlier_result_told(directory):
+        metrics = _test(config, _train(config, loaders, directory), loaders, directory)
+        log.close_file()
+        directory.complete()
+    return result_of(config, metrics, directory.path, reused=False)
+
+
+def _read(config: Config, saved: bool) -> tuple[Any, Any, Any]:
+    """Say what the settings are, try the place of the results, and make the loaders of train, valid and test."""
     seed_everything(config["seed"], config["reproducibility"])
     for key, (value, origin) in config.changes().items():
         logger.info("%s: %s (%s)", key, value, origin)
@@ -98,23 +171,16 @@ def _run(config: Config, log: RunLog, saved: bool, overwrite: bool) -> dict[str,
         *(info.name, info.n_users - 1, info.n_items - 1, info.n_interactions),
         *(info.n_train_rows, info.n_valid_rows, info.n_test_rows),
     )
-    if not saved:
-        return result_of(config, _train_and_test(config, loaders, None), None, reused=False)
-    directory = _open_directory(config, info, overwrite)
-    if directory.is_complete:
-        directory.verify()
-        logger.info("this run is complete already; its stored result is reused (overwrite trains it again)")
-        return result_of(config, read_json(directory.path / "metrics.json"), directory.path, reused=True)
-    log.write_to(directory.path)
-    with failure_marked(directory), _earlier_result_told(directory):
-        metrics = _train_and_test(config, loaders, directory)
-        log.close_file()
-        directory.complete()
-    return result_of(config, metrics, directory.path, reused=False)
+    return loaders
 
 
-def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Optional[RunDirectory]) -> dict[str, Any]:
-    """Build, train and test a model, fill the run directory, and return the contents of metrics.json."""
+def _train(
+    config: Config,
+    loaders: tuple[Any, Any, Any],
+    directory: Optional[RunDirectory],
+    callback_fn: Optional[Callback] = None,
+) -> Trainer:
+    """Build and train a model."""
     train, valid, test = loaders
     seed_everything(config["seed"], config["reproducibility"])  # again: weights do not depend on how data was read
     # RecBole's own classes on RecBole's own data path get its data set; all others must do with its description
@@ -131,7 +197,15 @@ def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Op
         write_description(directory, config, model, test.dataset)
     trainer = Trainer(config, model, directory)
     with _stock_failure(config, "be trained"):
-        trainer.fit(train, valid, show_progress=config["show_progress"])
+        trainer.fit(train, valid, show_progress=config["show_progress"], callback_fn=callback_fn)
+    return trainer
+
+
+def _test(
+    config: Config, trainer: Trainer, loaders: tuple[Any, Any, Any], directory: Optional[RunDirectory]
+) -> dict[str, Any]:
+    """Rank with the best weights, fill the run directory, and return the contents of metrics.json."""
+    _, valid, test = loaders
     trainer.load_best_weights()
     ranks, seconds = {}, {}
     for split, loader in (("valid", valid), ("test", test)):
@@ -144,16 +218,26 @@ def _train_and_test(config: Config, loaders: tuple[Any, Any, Any], directory: Op
     if directory is not None:
         directory.write_ranks(ranks)
         directory.write_json("metrics.json", metrics)
-        directory.write_json("environment.json", environment(config, model, _code_version(config)))
+        directory.write_json("environment.json", environment(config, trainer.model, _code_version(config)))
     return metrics
 
 
 def _open_directory(config: Config, info: DatasetInfo, overwrite: bool) -> RunDirectory:
-    identity = compute_identity(config.identity_values(), info.fingerprint, _code_version(config))
+    identity = identity_of(config, info.fingerprint)
     name, seed = config.model_entry.name, config["seed"]
     directory = RunDirectory.open(config["checkpoint_dir"], config["dataset"], name, identity, seed, overwrite)
     logger.info("run directory: %s", directory.path)
     return directory
+
+
+def identity_of(config: Config, fingerprint: str) -> str:
+    """The part of a run directory's name that stands for settings, data and code.
+
+    Args:
+        config: The settings.
+        fingerprint: Of the data set after splitting (`DatasetInfo.fingerprint`).
+    """
+    return compute_identity(config.identity_values(), fingerprint, _code_version(config))
 
 
 @contextmanager

@@ -107,13 +107,15 @@ _LISTED: dict[str, ModelEntry] = {
             "GRU4Rec", f"{_RECBOLE}.gru4rec:GRU4Rec", "GRU4Rec", _Declared(causal=True, padding_free=True), "recbole"
         ),
         ModelEntry("BERT4Rec", f"{_OWN}.bert4rec:BERT4Rec", "BERT4Rec", _Declared(), "recbole"),
-        ModelEntry("ACSASRec", f"{_OWN}.acsasrec:ACSASRec", _CALIBRATED_TRANSFORMER, "own"),
+        ModelEntry("CL4SRec", f"{_OWN}.cl4srec:CL4SRec", "CL4SRec", _PREFIX_TRANSFORMER, "own"),
+        ModelEntry("DuoRec", f"{_OWN}.duorec:DuoRec", "DuoRec", _PREFIX_TRANSFORMER, "own"),
+        ModelEntry("ACSASRec", f"{_OWN}.acsasrec:ACSASRec", "AC-SASRec", _CALIBRATED_TRANSFORMER, "own"),
         ModelEntry("FAME", f"{_OWN}.fame:FAME", "FAME", _FACET_TRANSFORMER, "own"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )
 }
-_LATER = ("CL4SRec", "DuoRec", "ICLRec", "IOCRec", "ICSRec", "ELCRec", "FamouSRec", "STAR-Rec")
+_LATER = ("ICLRec", "IOCRec", "ICSRec", "ELCRec", "FamouSRec", "STAR-Rec")
 
 
 def list_models() -> tuple[str, ...]:

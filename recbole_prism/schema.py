@@ -200,6 +200,10 @@ SCHEMA: Mapping[str, Key] = {
     "ccl_reduction": _choice("Over the positions of a row.", "model", "sum", "mean"),
     "ccl_targets": _choice("Items compared: every row's target, or each once.", "model", "all", "unique"),
     "ccl_target_grad": _flag("The consistency loss also moves the item table.", "model"),
+    # contrasts of sequence representations
+    "cl_weight": _weight("Weight of the contrast; at 0 it is absent.", "model"),
+    "contrast": _choice("What DuoRec contrasts.", "model", "us_x", "un", "su", "us", "none"),
+    "dropout_cl_weight": _weight("Weight of the contrast of two dropout passes (un, us).", "model"),
     # augmented views
     "aug_types": Key(
         (list,), "Operators that a view is drawn from, one per row.", "data", choices=("crop", "mask", "reorder")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import numpy as np
 import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
+
+from recbole_prism.model.functional.augment import N_ROW_DRAWS, OPERATORS, Augmentation
 
 BASE: dict[str, Any] = {
     "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "LIST_SUFFIX": "_list", "NEG_PREFIX": "neg_",
@@ -19,6 +22,7 @@ BASE: dict[str, Any] = {
     "lens_scope": "all", "views": "both", "router_noise": True, "spcl": True, "same_target": True, "spm": True,
     "spcl_negatives": "both_views", "cl_filter_same": True, "spcl_anchor": "shared", "spm_level": "position",
     "ccl": True, "ccl_reduction": "sum", "ccl_targets": "all", "ccl_target_grad": True, "partner_exclude": "row",
+    "cl_weight": 0.1, "aug_mask_token": "mask", "contrast": "us_x", "dropout_cl_weight": 0.1,
 }  # fmt: skip
 
 
@@ -67,3 +71,17 @@ def batch(n_rows: int = 7, width: int = 12, n_items: int = 30, seed: int = 1) ->
             "partner_item_id_list": partner_seq, "partner_item_length": partner_length,
         }
     )  # fmt: skip
+
+
+def with_views(data: Interaction, n_items: int = 30, seed: int = 5, **settings: Any) -> Interaction:
+    """The batch with two augmented views of each history, masked items by default the id `n_items`."""
+    values = {"types": OPERATORS, "crop_ratio": 0.6, "mask_ratio": 0.5, "reorder_ratio": 0.6, "mask_id": n_items}
+    augmentation = Augmentation(**{**values, "distinct": True, **settings})
+    items, lengths = data["item_id_list"].numpy(), data["item_length"].numpy()
+    draws = np.random.default_rng(seed).random((2, len(items), N_ROW_DRAWS + items.shape[1]))
+    views = augmentation.two_views(items, lengths, *draws)
+    fields = dict(data.interaction)
+    for number, (view_items, view_lengths) in enumerate(views, start=1):
+        fields[f"view_{number}_item_id_list"] = torch.from_numpy(view_items)
+        fields[f"view_{number}_item_length"] = torch.from_numpy(view_lengths)
+    return Interaction(fields)

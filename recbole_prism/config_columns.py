@@ -9,12 +9,11 @@ import recbole
 
 from recbole_prism.config_values import INTERVAL_FORM, is_interval
 from recbole_prism.errors import ConfigError, DataError
+from recbole_prism.model.functional.cloze import CLOZE, CLOZE_LABELS
 from recbole_prism.registry import ModelEntry, nearest
 
-# names in a batch that no setting changes: the number of a row, what belongs to its same-target partner, its views and
-# its cloze task
+# names in a batch that no setting changes: the number of a row, what belongs to its same-target partner and its views
 ROW_ID, PARTNER, VIEWS = "row_id", "partner", ("view_1", "view_2")
-CLOZE, CLOZE_LABELS = "cloze", "cloze_labels"
 _SUFFIXES = ("inter", "user", "item", "kg", "link")
 
 

@@ -91,10 +91,29 @@ class _DeclaredByClass:
 _PREFIX_TRANSFORMER = _Declared(
     causal=True, padding_free=True, last_query_only=True, last_query_only_training=True, attention_logits=True
 )
+_CLOZE_TRANSFORMER = _Declared(padding_free=True, last_query_only=True, attention_logits=True)
+_RECURRENT = _Declared(causal=True, padding_free=True, last_query_only=True, last_query_only_training=True)
 # its penalty reads all of the last layer's masks; its logits are not those of the attention in use
 _CALIBRATED_TRANSFORMER = _Declared(causal=True, padding_free=True, last_query_only=True)
 # a map per head and expert
 _FACET_TRANSFORMER = _Declared(causal=True, padding_free=True, last_query_only=True, last_query_only_training=True)
+
+
+def _star_rec(config: Mapping[str, Any]) -> ModelProperties:
+    """STAR-Rec: what its attention may not see decides."""
+    mask = "none" if config["official"] else config["attn_mask_mode"]
+    sim_norm = "time" if config["official"] else config["sim_norm"]
+    per_position = config["moe_level"] == "token"
+    return ModelProperties(
+        causal=mask == "causal" and sim_norm == "feature" and per_position,
+        padding_free=mask != "none",
+        last_query_only=per_position,
+        last_query_only_training=per_position,
+        attention_logits=True,
+        fixed_width=mask == "none",
+    )
+
+
 _OWN = "recbole_prism.model.sequential_recommender"
 _RECBOLE = "recbole.model.sequential_recommender"
 
@@ -103,19 +122,19 @@ _LISTED: dict[str, ModelEntry] = {
     for entry in (
         ModelEntry("PRISM", f"{_OWN}.prism:PRISM", "PRISM", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("SASRec", f"{_OWN}.sasrec:SASRec", "SASRec", _PREFIX_TRANSFORMER, "own"),
-        ModelEntry(
-            "GRU4Rec", f"{_RECBOLE}.gru4rec:GRU4Rec", "GRU4Rec", _Declared(causal=True, padding_free=True), "recbole"
-        ),
-        ModelEntry("BERT4Rec", f"{_OWN}.bert4rec:BERT4Rec", "BERT4Rec", _Declared(), "recbole"),
+        ModelEntry("GRU4Rec", f"{_OWN}.gru4rec:GRU4Rec", "GRU4Rec", _RECURRENT, "own"),
+        ModelEntry("BERT4Rec", f"{_OWN}.bert4rec:BERT4Rec", "BERT4Rec", _CLOZE_TRANSFORMER, "own"),
         ModelEntry("CL4SRec", f"{_OWN}.cl4srec:CL4SRec", "CL4SRec", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("DuoRec", f"{_OWN}.duorec:DuoRec", "DuoRec", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("ACSASRec", f"{_OWN}.acsasrec:ACSASRec", "AC-SASRec", _CALIBRATED_TRANSFORMER, "own"),
         ModelEntry("FAME", f"{_OWN}.fame:FAME", "FAME", _FACET_TRANSFORMER, "own"),
+        ModelEntry("ICSRec", f"{_OWN}.icsrec:ICSRec", "ICSRec", _PREFIX_TRANSFORMER, "own"),
+        ModelEntry("STARRec", f"{_OWN}.starrec:STARRec", "STAR-Rec", _star_rec, "own"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )
 }
-_LATER = ("ICLRec", "IOCRec", "ICSRec", "ELCRec", "FamouSRec", "STAR-Rec")
+_LATER = ("ICLRec", "IOCRec", "ELCRec", "FamouSRec")
 
 
 def list_models() -> tuple[str, ...]:

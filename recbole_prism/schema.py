@@ -204,6 +204,40 @@ SCHEMA: Mapping[str, Key] = {
     "cl_weight": _weight("Weight of the contrast; at 0 it is absent.", "model"),
     "contrast": _choice("What DuoRec contrasts.", "model", "us_x", "un", "su", "us", "none"),
     "dropout_cl_weight": _weight("Weight of the contrast of two dropout passes (un, us).", "model"),
+    # intents
+    "n_intents": _count("Intents (K): clusters of histories, or parallel interests of one history.", "model"),
+    "cicl_weight": _weight("Weight of the contrast of histories that lead to the same item.", "model"),
+    "ficl_weight": _weight("Weight of the contrast of histories with the centres of their clusters.", "model"),
+    "reuse_anchor": _flag(
+        "The prediction's encoding is contrasted too, instead of one with dropout of its own.", "model"
+    ),
+    "partner_sampling": _choice(
+        "Partner: drawn anew each epoch, or always the last row that is allowed.", "data", "random", "last"
+    ),
+    "seqcl_weight": _weight("Weight of the contrast of two views of a history.", "model"),
+    "intentcl_weight": _weight("Weight of the contrast of views with the centre of their history's cluster.", "model"),
+    "cluster_weight": _weight("Weight of the clustering loss.", "model"),
+    "seqcl_pooling": _choice(
+        "What of a view is contrasted with the other view.", "model", "concat_valid", "concat_all", "last"
+    ),
+    "intent_pooling": _choice(
+        "Representation that is clustered and contrasted with centres.", "model", "mean_valid", "mean_all", "last"
+    ),
+    "reuse_views": _flag("Both contrasts see the same encodings of the views.", "model"),
+    "intent_fusion": _choice("How a centre joins the state of a position.", "model", "shift", "concat"),
+    "center_init": _choice("Centres at the start: of a k-means, or random.", "model", "kmeans", "random"),
+    "intent_agg": _choice(
+        "Intents normalised at each position, or after summing over positions.", "model", "position", "sum"
+    ),
+    "intent_norm_eps": _positive("Epsilon of the LayerNorms of the intents.", "model", high=1),
+    "mask_padding": _flag("Intents do not look at padding.", "model"),
+    "estep_rows": _choice("Training rows that are clustered.", "model", "all", "user_last"),
+    "estep_every": _count("Epochs from one clustering to the next.", "model"),
+    "estep_warmup": _count("Epochs without clusters at the start.", "model", low=0),
+    "kmeans_backend": _choice("Who clusters.", "model", "auto", "torch", "sklearn", "faiss"),
+    "kmeans_iters": _count("Iterations of a clustering.", "model"),
+    "kmeans_restarts": _count("Random starts of the first clustering; the best counts.", "model"),
+    "kmeans_warm_start": _flag("Later clusterings go on from the centres of the one before.", "model"),
     # augmented views
     "aug_types": Key(
         (list,), "Operators that a view is drawn from, one per row.", "data", choices=("crop", "mask", "reorder")
@@ -230,9 +264,22 @@ SCHEMA: Mapping[str, Key] = {
         "How attention and calibrated attention are mixed.", "model", "gate", "fixed", "annealing"
     ),
     "mask_loss_weight": _weight("Weight of the adversary's penalty on large masks.", "model"),
+    # STAR-Rec
+    "d_state": _count("States per channel of a state-space layer.", "model"),
+    "d_conv": _count("Width of the causal convolution of a state-space layer.", "model"),
+    "expand": _count("Channels of a state-space layer / hidden_size.", "model"),
+    "expert_mult": _count("Width inside an expert / hidden_size.", "model"),
+    "official": _flag("The released code's attn_mask_mode, sim_norm, ssm_stack and ssm_dt_init.", "model"),
+    "attn_mask_mode": _choice("What attention may not see.", "model", "padding", "causal", "none"),
+    "sim_norm": _choice("Similarity of items: normalised over time, or each vector.", "model", "time", "feature"),
+    "ssm_stack": _choice(
+        "State-space layers read the one below, or all the input.", "model", "stacked", "parallel_last"
+    ),
+    "ssm_dt_init": _choice("Initial step sizes: bias zero, or Mamba's.", "model", "zero", "mamba"),
+    "moe_level": _choice("One gate of the experts per position or per sequence.", "model", "token", "sequence"),
     # listed classes of RecBole
     "embedding_size": _count("Width of the item embeddings.", "model"),
-    "num_layers": _count("GRU layers.", "model"),
+    "num_layers": _count("GRU or state-space layers.", "model"),
     "dropout_prob": _probability("Dropout.", "model"),
     "dropout_probs": Key(
         (list,), "Dropout of embeddings and of the concatenation.", "model", low=0, high=1, open_high=True, of=(float,)

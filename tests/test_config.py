@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 from recbole.model.abstract_recommender import SequentialRecommender
-from recbole.model.sequential_recommender import GRU4Rec
+from recbole.model.sequential_recommender import NARM, GRU4Rec
 from recbole.utils import argument_list
 
 from recbole_prism.config import Config, check_topk
@@ -366,7 +366,7 @@ def test_check_topk() -> None:  # C12
 def test_model_names_in_any_spelling_and_classes() -> None:  # C7
     assert make("sasrec").model_class.__module__ == "recbole_prism.model.sequential_recommender.sasrec"
     assert make("recbole:sasrec").model_class.__module__ == "recbole.model.sequential_recommender.sasrec"
-    assert make(GRU4Rec).model_entry.origin == "recbole"
+    assert make(NARM).model_entry.origin == "recbole" and make(GRU4Rec).model_entry.origin == "stock"
     assert "did you mean SASRec" in message(ModelError, "SASRecc")  # C8
 
 

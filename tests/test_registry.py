@@ -20,7 +20,6 @@ LISTED = ("PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "CL4SRec", "DuoRec", "ACSASR
 LATER = (
     "ICLRec",
     "IOCRec",
-    "ICSRec",
     "ELCRec",
     "FamouSRec",
     "STARRec",
@@ -89,7 +88,8 @@ def test_declared_properties() -> None:
         assert found.causal and found.padding_free and found.attention_logits
         assert found.last_query_only and found.last_query_only_training and not found.fixed_width
     assert resolve("Caser").properties({}).fixed_width
-    assert resolve("GRU4Rec").properties({}) == ModelProperties(causal=True, padding_free=True)
+    assert resolve("NARM").properties({}) == ModelProperties(padding_free=True)
+    assert not resolve("BERT4Rec").properties({}).causal and not resolve("GRU4Rec").properties({}).attention_logits
     for entry in (resolve(f"{__name__}:Declaring"), entry_of(Declaring)):
         assert entry.properties({"short": True}) == ModelProperties(causal=True)
         assert entry.properties({"short": False}).fixed_width

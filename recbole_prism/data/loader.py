@@ -12,13 +12,19 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 
-from recbole_prism.config_columns import CLOZE, CLOZE_LABELS, PARTNER, ROW_ID, VIEWS
+from recbole_prism.config_columns import PARTNER, ROW_ID, VIEWS
 from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.same_target import SameTargetIndex, window_keys
 from recbole_prism.errors import DataError, ModelError
 from recbole_prism.model.functional.augment import N_ROW_DRAWS, Augmentation
-from recbole_prism.model.functional.cloze import append_item, mask_items, mask_items_as_recbole
+from recbole_prism.model.functional.cloze import (
+    CLOZE,
+    CLOZE_LABELS,
+    append_item,
+    mask_items,
+    mask_items_as_recbole,
+)
 from recbole_prism.model.functional.random_hash import hash_seed, hash_uniform
 
 KNOWN_NEEDS = frozenset({PARTNER, *VIEWS, CLOZE})
@@ -256,7 +262,7 @@ class TrainDataLoader(_Loader):
     def _collate(self, key: _Key) -> Interaction:
         interaction = self.dataset.__getitem__(key.rows, self.width)
         if self.partners is not None:
-            partner = self.partners.draw(key.rows, hash_uniform(self.seed, key.epoch, key.rows, STREAM_PARTNER))
+            partner = self._partners_of(self.partners, key)
             history, length = self.dataset.windows(partner, self.width)
             interaction[f"{PARTNER}_{self.dataset.item_list_field}"] = history
             interaction[f"{PARTNER}_{self.dataset.item_list_length_field}"] = length
@@ -266,6 +272,11 @@ class TrainDataLoader(_Loader):
         if CLOZE in self.needs:
             self._add_cloze(key, interaction)
         return self._transformed(key, interaction)
+
+    def _partners_of(self, index: SameTargetIndex, key: _Key) -> np.ndarray:
+        if self.config["partner_sampling"] == "last":
+            return index.last[key.rows]
+        return index.draw(key.rows, hash_uniform(self.seed, key.epoch, key.rows, STREAM_PARTNER))
 
     def _add_views(self, augmentation: Augmentation, key: _Key, interaction: Interaction) -> None:
         names = self.dataset.item_list_field, self.dataset.item_list_length_field

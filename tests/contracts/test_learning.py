@@ -20,9 +20,7 @@ SETTINGS = {
     "epochs": 40, "learning_rate": 0.01, "hidden_size": 32, "inner_size": 64, "metrics": ["Hit", "NDCG"],
     "topk": [1, 20], "valid_metric": "Hit@1", "stopping_step": 3, "initializer_range": 0.02, "embedding_size": 32,
 }  # fmt: skip
-# Stock BERT4Rec never trains on a row's target and drops the oldest item of a history, so it needs short ones and time.
 OWN: dict[str, dict[str, Any]] = {
-    "BERT4Rec": {"MAX_ITEM_LIST_LENGTH": 8, "learning_rate": 0.005, "mask_ratio": 0.3, "stopping_step": 15},
     "Caser": {"MAX_ITEM_LIST_LENGTH": 6, "train_batch_size": 64},
 }
 

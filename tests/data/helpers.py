@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, ClassVar, NamedTuple, Optional
 
 import pytest
 from recbole.config import Config as RecBoleConfig
 from recbole.data.utils import create_dataset, data_preparation
+from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 
 from recbole_prism.config import Config
 from recbole_prism.data.dataset import SequentialDataset
+from recbole_prism.registry import ModelProperties
+
+
+class MaskedItems(BERT4Rec):
+    """A model from outside that works on RecBole's own masking transform."""
+
+    config_defaults: ClassVar[dict[str, Any]] = {
+        "n_layers": 1, "n_heads": 2, "hidden_size": 16, "inner_size": 32, "hidden_dropout_prob": 0.0,
+        "attn_dropout_prob": 0.0, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "initializer_range": 0.02,
+        "loss_type": "CE", "mask_ratio": 0.2, "ft_ratio": 0.5, "transform": "mask_itemseq",
+    }  # fmt: skip
+
+    @classmethod
+    def declared_properties(cls, config: Any) -> ModelProperties:
+        return ModelProperties()
 
 
 def make_config(path: Path, name: str, model: str = "GRU4Rec", **settings: Any) -> Config:

@@ -18,6 +18,8 @@ from recbole_prism.data.preparation import create_dataset, data_preparation
 from recbole_prism.errors import ConfigError, DataError, ModelError
 from tests.data.helpers import make_config
 
+MASKED = "tests.data.helpers:MaskedItems"
+
 
 def loaders(path: Path, name: str, model: str = "GRU4Rec", needs: Any = None, **settings: Any) -> Any:
     config = make_config(path, name, model, **{"train_batch_size": 32, "eval_batch_size": 17, **settings})
@@ -65,7 +67,7 @@ def test_fixed_width(toy_path: Path) -> None:
     assert all(batch[0]["item_id_list"].shape[1] == 9 for batch in valid)
 
 
-@pytest.mark.parametrize(("model", "needs"), [("GRU4Rec", ["partner"]), ("BERT4Rec", None)])
+@pytest.mark.parametrize(("model", "needs"), [("GRU4Rec", ["partner"]), ("BERT4Rec", None), (MASKED, None)])
 def test_workers_change_nothing(toy_path: Path, model: str, needs: Any) -> None:
     """Also with RecBole's random masking, whose result depends on the number of workers in RecBole."""
     alone, _, _ = loaders(toy_path, "cyclic", model, needs)
@@ -80,8 +82,9 @@ def test_workers_change_nothing(toy_path: Path, model: str, needs: Any) -> None:
     assert sum(len(batch[0]) for batch in valid) == len(valid.dataset)
 
 
-def test_batches_depend_on_epoch_alone(toy_path: Path) -> None:
-    train, _, _ = loaders(toy_path, "cyclic", "BERT4Rec")
+@pytest.mark.parametrize("model", ["BERT4Rec", MASKED])
+def test_batches_depend_on_epoch_alone(toy_path: Path, model: str) -> None:
+    train, _, _ = loaders(toy_path, "cyclic", model)
     first, second = list(train), list(train)
     assert not same(first, second)
     train.set_epoch(0)
@@ -90,7 +93,7 @@ def test_batches_depend_on_epoch_alone(toy_path: Path) -> None:
     state, torch_state = random.getstate(), torch.get_rng_state()
     assert same(list(train), first)
     assert random.getstate() == state and torch.equal(torch.get_rng_state(), torch_state)  # no global state is touched
-    other_seed, _, _ = loaders(toy_path, "cyclic", "BERT4Rec", seed=1)
+    other_seed, _, _ = loaders(toy_path, "cyclic", model, seed=1)
     assert not same(list(other_seed), first)
 
 
@@ -270,8 +273,8 @@ def test_views_without_their_keys(toy_path: Path) -> None:
 
 def test_masking_that_would_never_end(toy_path: Path) -> None:
     with pytest.raises(DataError, match="among 6"):
-        loaders(toy_path, "repeats", "BERT4Rec")
-    loaders(toy_path, "repeats", "BERT4Rec", MAX_ITEM_LIST_LENGTH=5)
+        loaders(toy_path, "repeats", MASKED)
+    loaders(toy_path, "repeats", MASKED, MAX_ITEM_LIST_LENGTH=5)
 
 
 def test_unknown_need(toy_path: Path) -> None:

@@ -44,6 +44,10 @@ class TransformerLayer(nn.Module):
         """Packed tokens [N, d] -> output at each sequence's last position [S, d], in sorted order."""
         return self.feed_forward(self.multi_head_attention.packed_last(hidden, batch))
 
+    def packed_at(self, hidden: Tensor, batch: Packed, tokens: Tensor) -> Tensor:
+        """Packed tokens [N, d] -> output at the tokens of distinct places [M] only, [M, d]."""
+        return self.feed_forward(self.multi_head_attention.packed_at(hidden, batch, tokens))
+
 
 class TransformerEncoder(nn.Module):
     """`n_layers` transformer layers.
@@ -78,3 +82,12 @@ class TransformerEncoder(nn.Module):
         for layer in self.layers[:-1]:
             hidden, _, _ = layer.packed(hidden, batch)
         return batch.to_row_order(self.layers[-1].packed_last(hidden, batch))
+
+    def packed_at(self, hidden: Tensor, batch: Packed, tokens: Tensor) -> Tensor:
+        """Packed tokens [N, d] -> [M, d] at the tokens of distinct places [M].
+
+        The last layer's feed-forward block is computed at these tokens only.
+        """
+        for layer in self.layers[:-1]:
+            hidden, _, _ = layer.packed(hidden, batch)
+        return self.layers[-1].packed_at(hidden, batch, tokens)

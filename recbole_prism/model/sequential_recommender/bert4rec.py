@@ -1,26 +1,29 @@
-"""BERT4Rec: RecBole's class, kept from dividing 0 by 0.
+"""BERT4Rec: bidirectional transformer trained on the cloze task.
 
 Sun et al., "BERT4Rec: Sequential Recommendation with Bidirectional Encoder Representations from Transformer", CIKM
-2019.
+2019. RecBole's parameters; see docs/models/BERT4Rec.md for what is repaired in RecBole's training and testing.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from recbole.data.interaction import Interaction
-from recbole.model.sequential_recommender.bert4rec import BERT4Rec as RecBoleBERT4Rec
-from torch import Tensor
+
+from recbole_prism.model.functional.cloze import CLOZE
+from recbole_prism.model.functional.loss_parts import LossParts
+from recbole_prism.model.sequential_recommender.bidirectional import BidirectionalRecommender
 
 
-class BERT4Rec(RecBoleBERT4Rec):
-    """RecBole's model and mathematics.
+class BERT4Rec(BidirectionalRecommender):
+    """See `BidirectionalRecommender`; keys in properties/model/BERT4Rec.yaml."""
 
-    RecBole leaves masked items at position 0 out of the loss and averages over the others. A batch without any other (a
-    last batch of one short history) has nothing to learn from; here its loss is 0 instead of NaN.
-    """
+    @classmethod
+    def needs(cls, config: Any) -> frozenset[str]:
+        """Extra fields the loader must put into a training batch."""
+        return frozenset({CLOZE})
 
-    def calculate_loss(self, interaction: Interaction) -> Tensor:
-        """Cloze loss of a batch masked by RecBole's `mask_itemseq` transform, scalar."""
-        if not bool((interaction[self.MASK_INDEX] > 0).any()):
-            return self.item_embedding.weight.sum() * 0.0
-        loss: Tensor = super().calculate_loss(interaction)
-        return loss
+    def calculate_loss(self, interaction: Interaction) -> LossParts:
+        """Cross-entropy over all items at the masked positions."""
+        branch, places, targets = self.cloze_task(interaction)
+        return LossParts({"rec": self.cloze_loss(self.masked_states(*branch, places), targets)})

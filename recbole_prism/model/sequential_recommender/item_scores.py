@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor, nn
@@ -30,12 +32,22 @@ class ItemScores:
         """Sequence representation, as RecBole: item ids [B, w] and lengths [B] -> [B, d]."""
         raise NotImplementedError
 
+    def output_table(self) -> tuple[Tensor, Optional[Tensor]]:
+        """What representations are scored against: item vectors [V, d] and the items' bias [V], if there is one."""
+        return self.item_embedding.weight, None
+
+    def item_scores(self, output: Tensor) -> Tensor:
+        """Scores of all items, padding column included: [B, d] -> [B, V]."""
+        items, bias = self.output_table()
+        scores = torch.matmul(output, items.T)
+        return scores if bias is None else scores + bias
+
     def recommendation_loss(self, output: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy over all items (padding column included, as in RecBole): [B, d], [B] -> scalar."""
-        items = self.item_embedding.weight
         if self.fast_path:
-            return linear_cross_entropy(output, items, targets)
-        return functional.cross_entropy(torch.matmul(output, items.T), targets)
+            items, bias = self.output_table()
+            return linear_cross_entropy(output, items, targets, bias)
+        return functional.cross_entropy(self.item_scores(output), targets)
 
     def calculate_loss(self, interaction: Interaction) -> LossParts:
         """Loss parts of a batch; here the recommendation loss alone."""
@@ -45,9 +57,10 @@ class ItemScores:
     def predict(self, interaction: Interaction) -> Tensor:
         """Score of one item per row. [B]"""
         output = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
-        return (output * self.item_embedding(interaction[self.ITEM_ID])).sum(dim=1)
+        (items, bias), candidates = self.output_table(), interaction[self.ITEM_ID]
+        scores = (output * items[candidates]).sum(dim=1)
+        return scores if bias is None else scores + bias[candidates]
 
     def full_sort_predict(self, interaction: Interaction) -> Tensor:
         """Scores of all items. [B, V]"""
-        output = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
-        return torch.matmul(output, self.item_embedding.weight.T)
+        return self.item_scores(self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]))

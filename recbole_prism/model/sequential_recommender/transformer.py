@@ -8,19 +8,18 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.model.sequential_recommender.sasrec import SASRec as RecBoleSASRec
 from torch import Tensor
-from torch.nn import functional
 
 from recbole_prism.errors import ConfigError
-from recbole_prism.model.functional.linear_cross_entropy import linear_cross_entropy
-from recbole_prism.model.functional.loss_parts import LossParts
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.layers.encoder import TransformerEncoder
 from recbole_prism.model.layers.packed import Packed, pack, visible_keys
+from recbole_prism.model.sequential_recommender.common import check_loss_type, fast_path_of
+from recbole_prism.model.sequential_recommender.item_scores import ItemScores
 
 Branch = tuple[Tensor, Tensor]  # item ids [B, w] right-padded with 0, lengths [B]
 
 
-class TransformerRecommender(RecBoleSASRec):
+class TransformerRecommender(ItemScores, RecBoleSASRec):
     """Causal post-LN transformer over the history, scored against the item table (RecBole's SASRec).
 
     Parameter names, shapes and initial values under one seed are RecBole's; the computation leaves out padding and the
@@ -30,25 +29,19 @@ class TransformerRecommender(RecBoleSASRec):
         config: RecBole config.
         dataset: Anything with RecBole's `num(field)`.
 
+    Attributes:
+        causal: A position sees itself and earlier ones only.
+
     Raises:
         ConfigError: For a loss other than full-softmax cross-entropy, or a fast path without the property it needs.
     """
 
+    causal: bool = True
+
     def __init__(self, config: Any, dataset: Any) -> None:
-        if config["loss_type"] != "CE":
-            raise ConfigError(
-                f"loss_type {config['loss_type']!r} is not available for {type(self).__name__}",
-                "use loss_type: CE, or the stock class: --model=recbole:SASRec",
-            )
+        check_loss_type(config, type(self).__name__, stock="SASRec")
         super().__init__(config, dataset)
-        self.fast_path = bool(config["fast_path"])
-        declared = getattr(config, "properties", None)
-        if self.fast_path and declared is not None and not declared.padding_free:
-            raise ConfigError(
-                f"the fast path leaves padding out, and {type(self).__name__} does not declare `padding_free`",
-                "return ModelProperties(padding_free=True, ...) from its `declared_properties(config)`, or set "
-                "fast_path: False",
-            )
+        self.fast_path = fast_path_of(config, type(self).__name__)
         stock_weights = self.trm_encoder.state_dict()
         self.trm_encoder: TransformerEncoder = TransformerEncoder(n_layers=self.n_layers, **self.layer_settings())
         self.trm_encoder.load_state_dict(stock_weights)
@@ -82,7 +75,7 @@ class TransformerRecommender(RecBoleSASRec):
         sizes = [length.shape[0] for _, length in branches]
         if not self.fast_path:
             return tuple(self._last(*branch) for branch in branches)
-        batch = pack(branches)
+        batch = pack(branches, causal=self.causal)
         return self.encode_packed(batch).split(sizes)
 
     def encode_packed(self, batch: Packed) -> Tensor:
@@ -104,9 +97,9 @@ class TransformerRecommender(RecBoleSASRec):
         return hidden, logits[-1]
 
     def visible(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
-        """[B, 1, w, w] bool: key j <= query i, inside the length and not id 0."""
+        """[B, 1, w, w] bool: key j inside the length and not id 0, and j <= query i in a causal model."""
         inside = self.positions(item_seq) < item_seq_len[:, None]
-        return visible_keys(inside & (item_seq != 0), causal=True)
+        return visible_keys(inside & (item_seq != 0), causal=self.causal)
 
     def positions(self, item_seq: Tensor) -> Tensor:
         """[B, w] position numbers from 0."""
@@ -118,18 +111,6 @@ class TransformerRecommender(RecBoleSASRec):
     def forward(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
         """Sequence representation, as RecBole: item ids [B, w] and lengths [B] -> [B, d]."""
         return self.encode([(item_seq, item_seq_len)])[0]
-
-    def recommendation_loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy over all items (padding column included, as in RecBole): [B, d], [B] -> scalar."""
-        items = self.item_embedding.weight
-        if self.fast_path:
-            return linear_cross_entropy(output, items, targets)
-        return functional.cross_entropy(torch.matmul(output, items.T), targets)
-
-    def calculate_loss(self, interaction: Interaction) -> LossParts:
-        """Loss parts of a batch; here the recommendation loss alone."""
-        output = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
-        return LossParts({"rec": self.recommendation_loss(output, interaction[self.POS_ITEM_ID])})
 
 
 def branch_of(interaction: Interaction, item_field: str, length_field: str, prefix: Optional[str] = None) -> Branch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Optional
 
 import numpy as np
@@ -66,6 +67,22 @@ class SameTargetIndex:
         place = np.where(place >= block, place + n_block, place)
         alone = n_allowed == 0
         return np.where(alone, rows, self.order[np.where(alone, 0, place)])
+
+    @cached_property
+    def last(self) -> np.ndarray:
+        """For each row the allowed row of the largest number, itself where there is none: ICSRec's code always takes it.
+
+        int64 [R]
+        """
+        block_starts, block_of_row = np.unique(self.block_start, return_inverse=True)
+        group_starts, group_of_row = np.unique(self.group_start, return_inverse=True)
+        first_block = np.searchsorted(block_starts, group_starts)  # of each group
+        largest = np.maximum.reduceat(self.order, block_starts)  # of each block
+        top = np.maximum.reduceat(largest, first_block)  # of each group
+        is_top = largest == np.repeat(top, np.diff(np.append(first_block, len(block_starts))))
+        second = np.maximum.reduceat(np.where(is_top, -1, largest), first_block)  # of each group, without its top block
+        partner = np.where(is_top[block_of_row], second[group_of_row], top[group_of_row])
+        return np.where(partner < 0, np.arange(len(partner)), partner)
 
 
 def window_keys(items: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from recbole_prism.registry import list_models
 SMALL = {
     "device": "cpu", "MAX_ITEM_LIST_LENGTH": 12, "train_batch_size": 32, "hidden_size": 16, "inner_size": 32,
     "embedding_size": 16, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "dropout_prob": 0.0,
-    "dropout_probs": [0.0, 0.0], "initializer_range": 0.2, "show_progress": False,
+    "dropout_probs": [0.0, 0.0], "initializer_range": 0.2, "show_progress": False, "n_intents": 8, "kmeans_restarts": 1,
 }  # fmt: skip
 
 
@@ -38,7 +38,10 @@ def make_case(data_path: Path, model: str, dataset: str = "cyclic", **settings: 
     config = Config(model=model, dataset=dataset, config_dict={**values, "data_path": str(data_path), **settings})
     loaders = data_preparation(config, create_dataset(config))
     torch.manual_seed(0)
-    return Case(config, config.model_class(config, loaders[0].dataset.info), *loaders)
+    model = config.model_class(config, loaders[0].dataset.info)
+    if hasattr(model, "on_train_epoch_start"):  # as the trainer does
+        model.on_train_epoch_start(loaders[0].dataset, 0)
+    return Case(config, model, *loaders)
 
 
 def first_batch(loader: Any) -> Interaction:

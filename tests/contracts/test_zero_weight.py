@@ -14,6 +14,7 @@ from tests.contracts.conftest import Case, make_case
 OFF: dict[str, dict[str, Any]] = {
     "CL4SRec": {"cl_weight": 0.0},
     "DuoRec": {"contrast": "none"},
+    "ICSRec": {"cicl_weight": 0.0, "ficl_weight": 0.0},
 }
 SETTINGS = {"hidden_dropout_prob": 0.5, "attn_dropout_prob": 0.5, "epochs": 2, "train_batch_size": 128}
 

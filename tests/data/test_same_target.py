@@ -33,6 +33,22 @@ def test_rows_with_the_same_history_are_excluded() -> None:
         assert draws(index, row) == {row: 6000}
 
 
+def test_last_is_icsrecs_loop() -> None:
+    """The published loop goes on to the end of the group, so the last row with another history stays."""
+    draw = np.random.default_rng(1)
+    targets, keys = draw.integers(0, 12, 200), draw.integers(0, 4, 200).astype(np.uint64)
+    for prefix_key in (keys, None):
+        expected = []
+        for row in range(200):
+            partner = row
+            for other in np.flatnonzero(targets == targets[row]):
+                if other != row and (prefix_key is None or prefix_key[other] != prefix_key[row]):
+                    partner = other
+            expected.append(partner)
+        assert SameTargetIndex(targets, prefix_key).last.tolist() == expected
+    assert SameTargetIndex(TARGETS).last[4] == 4  # alone
+
+
 def test_keys_are_equal_for_equal_windows_only() -> None:
     draw = np.random.default_rng(0)
     items = draw.integers(1, 4, 500)

@@ -39,15 +39,35 @@ def info_nce(
     """
     if similarity not in SIMILARITIES:
         raise ValueError(f"similarity must be one of {SIMILARITIES}, got {similarity!r}")
-    if negatives not in NEGATIVES:
-        raise ValueError(f"negatives must be one of {NEGATIVES}, got {negatives!r}")
-    n_rows = first.shape[0]
     views = torch.cat([first, second]).to(torch.promote_types(first.dtype, torch.float32))
     if similarity == "cosine":
-        # Dropout may zero a whole representation; its gradient must not blow up. LayerNorm outputs are far longer.
-        views = functional.normalize(views, dim=-1, eps=1e-3)
-    scores = torch.matmul(views, views.T) / temperature  # [2B, 2B]
-    place = torch.arange(2 * n_rows, device=first.device)
+        views = unit_rows(views)
+    return info_nce_of_scores(torch.matmul(views, views.T) / temperature, labels, negatives)
+
+
+def unit_rows(views: Tensor) -> Tensor:
+    """Rows [n, m] at length 1; what dropout zeroed keeps a gradient that cannot blow up."""
+    return functional.normalize(views, dim=-1, eps=1e-3)  # LayerNorm outputs are far longer
+
+
+def info_nce_of_scores(scores: Tensor, labels: Optional[Tensor] = None, negatives: str = "both_views") -> Tensor:
+    """`info_nce` for given similarities, already divided by the temperature.
+
+    Args:
+        scores: [2B, 2B] of all views with all views, the first views first.
+        labels: As for `info_nce`.
+        negatives: As for `info_nce`.
+
+    Returns:
+        Scalar.
+
+    Raises:
+        ValueError: On an unknown set of negatives.
+    """
+    if negatives not in NEGATIVES:
+        raise ValueError(f"negatives must be one of {NEGATIVES}, got {negatives!r}")
+    n_rows = scores.shape[0] // 2
+    place = torch.arange(2 * n_rows, device=scores.device)
     partner = (place + n_rows) % (2 * n_rows)
     excluded = place[:, None] == place[None, :]
     if negatives == "cross_view":

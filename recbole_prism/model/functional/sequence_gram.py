@@ -1,0 +1,63 @@
+"""Inner products of whole sequences of states, computed where both sequences have a position only."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_SHRINK = 0.75  # a new block of positions begins where fewer than this share of the block's first rows are left
+
+
+def _blocks(lengths: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Runs of positions start..stop-1 and how many sequences are longer than start."""
+    longer = len(lengths) - np.searchsorted(np.sort(lengths), np.arange(int(lengths.max())), side="right")
+    start = 0
+    for position in range(1, len(longer) + 1):
+        if position == len(longer) or longer[position] < _SHRINK * longer[start]:
+            yield start, position, int(longer[start])
+            start = position
+
+
+class _SequenceGram(torch.autograd.Function):
+    """Sum over blocks of positions of X_n X_n^T, X_n the sequences that reach the block; longest sequences first."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, blocks: list[tuple[int, int, int]]) -> Tensor:
+        gram = states.new_zeros(states.shape[0], states.shape[0])
+        for start, stop, n in blocks:
+            part = states[:n, start:stop].flatten(1)
+            gram[:n, :n].addmm_(part, part.T)
+        ctx.save_for_backward(states)
+        ctx.blocks = blocks
+        return gram
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], None]:
+        (states,) = ctx.saved_tensors
+        both = grad + grad.T
+        grad_states = torch.zeros_like(states)
+        for start, stop, n in ctx.blocks:
+            part = states[:n, start:stop]
+            grad_states[:n, start:stop] = torch.mm(both[:n, :n], part.flatten(1)).view_as(part)
+        return grad_states, None
+
+
+def sequence_gram(states: Tensor, lengths: np.ndarray) -> Tensor:
+    """Inner products of concatenated states: `states.flatten(1) @ states.flatten(1).T`.
+
+    Args:
+        states: [R, w, m], zero behind each sequence's length.
+        lengths: Lengths of the sequences, on the CPU. [R]
+
+    Returns:
+        [R, R].
+    """
+    order = np.argsort(-lengths, kind="stable")
+    back = torch.from_numpy(np.argsort(order, kind="stable")).to(states.device)
+    gram = _SequenceGram.apply(states[torch.from_numpy(order).to(states.device)], list(_blocks(lengths)))
+    return gram[back][:, back]

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor, nn
 
-from recbole_prism.model.layers.attention import MultiHeadAttention, visibility_bias
+from recbole_prism.model.layers.attention import MultiHeadAttention
 from recbole_prism.model.layers.calibration import (
     AdversarialCalibrator,
     SpatialCalibrator,
@@ -131,7 +131,7 @@ class LayerCalibrator(nn.Module):
         contexts, gain = [], hidden.new_zeros(())
         for group, tokens in zip(batch.groups, batch.split(self._projected(attention, hidden))):
             query, key, value, *attack = group.pad(tokens).split(hidden.shape[-1], dim=-1)
-            bias = visibility_bias(group.visible, hidden.dtype)
+            bias = hiding_bias(group.visible, hidden.dtype)
             mask = self._mask(attention, attack, bias)
             if mask is not None:
                 gain = gain + group.unpad(mask_gain(mask)).sum()
@@ -151,7 +151,7 @@ class LayerCalibrator(nn.Module):
         contexts = []
         for group, tokens in zip(batch.groups, batch.split(projected)):
             key, value, *attack = group.pad(tokens).split(hidden.shape[-1], dim=-1)
-            query, bias = queries[group.rows, None], visibility_bias(group.visible_to_last, hidden.dtype)
+            query, bias = queries[group.rows, None], hiding_bias(group.visible_to_last, hidden.dtype)
             if self.adversarial is not None:
                 attack = [self.adversarial.attack_query(query), *attack]
             mask = self._mask(attention, attack, bias)
@@ -176,11 +176,11 @@ class LayerCalibrator(nn.Module):
         noise, contexts, perturbed, gain = noise[batch.order], [], [], hidden.new_zeros(())
         for group, tokens in zip(batch.groups, batch.split(self._projected(attention, hidden))):
             query, key, value, *attack = group.pad(tokens).split(hidden.shape[-1], dim=-1)
-            mask = adversarial.mask(attention, attack[0], attack[1], visibility_bias(group.visible, hidden.dtype))
+            mask = adversarial.mask(attention, attack[0], attack[1], hiding_bias(group.visible, hidden.dtype))
             gain = gain + group.unpad(mask_gain(mask)).sum()
             query = take_distinct_rows(query.flatten(0, 1), group.last)[:, None]
             mask = take_distinct_rows(mask.transpose(1, 2).flatten(0, 1), group.last)[:, :, None]
-            bias = visibility_bias(group.visible_to_last, hidden.dtype)
+            bias = hiding_bias(group.visible_to_last, hidden.dtype)
             seen = self.block(attention, query, key, positions[group.rows], bias, mask)
             attacked = perturb(seen.attention, mask, noise[group.rows, :, None, : group.width], bias)
             contexts.append(_context(attention, seen.weights, value).squeeze(1))
@@ -194,8 +194,11 @@ class LayerCalibrator(nn.Module):
     def padded(self, layer: TransformerLayer, hidden: Tensor, visible: Tensor) -> PaddedPass:
         """All positions: [B, w, d] and visible [B, 1, w, w]."""
         attention = layer.multi_head_attention
-        query, key, value, *attack = self._projected(attention, hidden).split(hidden.shape[-1], dim=-1)
-        bias = visibility_bias(visible, hidden.dtype)
+        query, key, value = attention.query(hidden), attention.key(hidden), attention.value(hidden)
+        attack = []
+        if self.adversarial is not None:
+            attack = [self.adversarial.attack_query(query), self.adversarial.attack_key(key)]
+        bias = hiding_bias(visible, hidden.dtype)
         mask = self._mask(attention, attack, bias)
         block = self.block(attention, query, key, _positions(key), bias, mask)
         output = layer.feed_forward(attention.output(_context(attention, block.weights, value), hidden))
@@ -243,6 +246,14 @@ def perturbed_last(layer: TransformerLayer, seen: PaddedPass, hidden: Tensor, la
     attacked = perturb(attention, mask, noise[:, :, None, : hidden.shape[1]], bias)
     context = _context(layer.multi_head_attention, attacked, seen.value).squeeze(1)
     return layer.feed_forward(layer.multi_head_attention.output(context, hidden[rows, last]))
+
+
+def hiding_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """Additive attention mask: 0 where `visible` (bool) is True, elsewhere a number that no logit reaches.
+
+    RecBole's -10000 gives the same softmax, until a distance error, which has no lower bound, falls below it.
+    """
+    return visible.to(dtype).sub_(1.0).mul_(1e30)
 
 
 def _context(attention: MultiHeadAttention, weights: Tensor, value: Tensor) -> Tensor:

@@ -20,6 +20,9 @@ VERBS: Mapping[str, tuple[str, str]] = {  # verb -> (module:function of the argu
     "run": ("recbole_prism.cli:run_command", "train, evaluate and save one model"),
     "prepare": ("recbole_prism.data_cli:prepare_main", "make a data set's atomic file from its raw file"),
     "describe": ("recbole_prism.data_cli:describe_main", "print what a data set holds"),
+    "queue": ("recbole_prism.experiments_cli:queue_main", "make the runs that a file lists; stopped and gone on with"),
+    "slim": ("recbole_prism.experiments_cli:slim_main", "copy runs without weights, for a repository"),
+    "tune": ("recbole_prism.tuning_cli:tune_main", "search for settings with Ray Tune"),
     "doctor": (
         "recbole_prism.doctor:doctor_command",
         "print versions, devices, threads and what is missing for which feature",
@@ -158,7 +161,7 @@ def run_command(argv: Sequence[str]) -> int:
         files.insert(0, str(settings_files.recipe_path(settings["dataset"], recipe)))
     if ":" in str(settings.get("model", "")) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a console script does not look for my_module.py where it is called
-    _log_to_terminal()
+    log_to_terminal()
     from recbole_prism import quick_start
 
     print(format_result(quick_start.run(config_file_list=files, command_line=settings, overwrite=overwrite)))
@@ -219,7 +222,8 @@ def _help() -> str:
     return f"usage: recbole-prism VERB [options]; VERB --help tells more\n\n{verbs}\n  --version   print the version"
 
 
-def _log_to_terminal() -> None:
+def log_to_terminal() -> None:
+    """Show the package's log on the terminal."""
     logger = logging.getLogger("recbole_prism")
     if not logger.handlers:
         handler = ConsoleHandler()

@@ -17,7 +17,8 @@ from recbole_prism.data.prepare import Plan, Prepared, config_with_data, execute
 from recbole_prism.data.readers import table_by_suffix
 from recbole_prism.data.sources import known_sources, load_source
 from recbole_prism.errors import ConfigError, DataError
-from recbole_prism.settings_files import parse_value
+from recbole_prism.schema import is_text
+from recbole_prism.settings_files import parse_text, parse_value
 
 _OWN = ("user", "item", "time")
 
@@ -74,7 +75,7 @@ def describe_main(argv: Sequence[str]) -> int:
     parser.add_argument("--config_files", default="", help="settings files, separated by spaces")
     args, rest = parser.parse_known_args(list(argv))
     # any model of ours will do: the split does not depend on it
-    config = config_with_data("SASRec", args.name, args.config_files.split(), command_line=dict(map(_setting, rest)))
+    config = config_with_data("SASRec", args.name, args.config_files.split(), command_line=dict(map(setting_of, rest)))
     dataset = SequentialDataset(config)
     parts = dataset.build()
     if args.user is not None:
@@ -88,11 +89,11 @@ def describe_main(argv: Sequence[str]) -> int:
     return int(any(check.broken for check in checks))
 
 
-def _setting(argument: str) -> tuple[str, Any]:
+def setting_of(argument: str) -> tuple[str, Any]:
     key, equals, value = argument.partition("=")
     if not key.startswith("--") or not equals:
         raise ConfigError(f"cannot read the argument {argument!r}", "write settings as --key=value")
-    return key[2:], parse_value(value)
+    return key[2:], parse_text(value) if is_text(key[2:]) else parse_value(value)
 
 
 def _say(lines: list[str]) -> None:

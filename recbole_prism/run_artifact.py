@@ -32,6 +32,9 @@ REQUIRED = (
     "config.yaml", "origin.json", "model.safetensors", "model.json", "dataset.json", "vocabulary.tsv", "ranks.npz",
     "metrics.json", "history.jsonl", "environment.json",
 )  # fmt: skip
+# A copy for tables and comparisons (experiments.slim): its manifest says under "slim" what it is a copy of
+SLIM = "slim"
+SLIM_REQUIRED = tuple(name for name in REQUIRED if name not in ("model.safetensors", "vocabulary.tsv"))
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escaped: raw for raw, escaped in _ESCAPES.items()}
 
@@ -141,7 +144,7 @@ def _hashes(path: Path) -> dict[str, str]:
         hashes = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     except (AttributeError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{path / MANIFEST} is damaged: it lists no hashes of files", DAMAGED_CURE) from error
-    unlisted = [name for name in REQUIRED if name not in hashes]
+    unlisted = [name for name in (SLIM_REQUIRED if SLIM in manifest else REQUIRED) if name not in hashes]
     if version is None or unlisted:
         raise RunDirectoryError(
             f"{path / MANIFEST} is damaged: it lacks {', '.join(unlisted) or 'schema_version'}", DAMAGED_CURE
@@ -185,7 +188,12 @@ class RunArtifact:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """vocabulary.tsv."""
+        """vocabulary.tsv.
+
+        Raises:
+            RunDirectoryError: In a slim copy.
+        """
+        self._refuse_slim("vocabulary.tsv")
         return Vocabulary.from_text((self.path / "vocabulary.tsv").read_bytes().decode("utf-8"))
 
     @cached_property
@@ -226,8 +234,19 @@ class RunArtifact:
         arrays = read_arrays(self.path / "histories.npz")
         return arrays["items"], arrays["offsets"]
 
+    def _refuse_slim(self, name: str) -> None:
+        if not (self.path / name).is_file():  # the others were checked when the run was opened
+            raise RunDirectoryError(
+                f"{self.path} is a slim copy without {name}", "use the run directory it was made of"
+            )
+
     def weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """The best weights, for `load_state_dict`."""
+        """The best weights, for `load_state_dict`.
+
+        Raises:
+            RunDirectoryError: In a slim copy.
+        """
+        self._refuse_slim("model.safetensors")
         return read_tensors(self.path / "model.safetensors", device)[0]
 
 

@@ -102,7 +102,7 @@ class RunDirectory:
         Raises:
             RunDirectoryError: If another live process is at it, or if the place is taken by something else.
         """
-        path = _folder(checkpoint_dir, dataset) / f"{model}-{identity}-s{seed}"
+        path = cls.place(checkpoint_dir, dataset, model, identity, seed)
         directory = cls(path)
         if path.exists():
             directory._refuse_foreign()
@@ -120,6 +120,11 @@ class RunDirectory:
                     return directory
         directory._create()
         return directory
+
+    @staticmethod
+    def place(checkpoint_dir: str | Path, dataset: str, model: str, identity: str, seed: int) -> Path:
+        """Where a run's directory is, or would be; arguments as for `open`."""
+        return _folder(checkpoint_dir, dataset) / f"{model}-{identity}-s{seed}"
 
     @staticmethod
     def check_writable(checkpoint_dir: str | Path, dataset: str) -> None:
@@ -333,7 +338,7 @@ class RunDirectory:
         if not any((self.path / mark).exists() for mark in _MARKS):
             raise RunDirectoryError(f"{self.path} exists, but is no run directory", "move it away")
         status = self.status
-        if not self.is_complete and status.get("state") == "running" and _is_live(status):
+        if not self.is_complete and status.get("state") == "running" and is_live(status):
             process, sign = f"process {status['pid']} on {status['host']}", status.get("heartbeat", "unknown")
             raise RunDirectoryError(
                 f"{self.path} is used by {process}, last sign {sign}", "wait for it, or stop it first"
@@ -349,7 +354,7 @@ def _folder(checkpoint_dir: str | Path, dataset: str) -> Path:
     return Path(os.path.expanduser(checkpoint_dir)) / dataset  # a shell leaves the ~ of --key=~/x as it is
 
 
-def _is_live(status: Mapping[str, Any]) -> bool:
+def is_live(status: Mapping[str, Any]) -> bool:
     """Whether the process that wrote a status still runs, and is another one than this.
 
     On this host the process is looked up (its start tells it from a later one with the same number); on another host

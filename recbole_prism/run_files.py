@@ -152,8 +152,13 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], compressed: bool = False) -> None:
     """Write an .npz file.
+
+    Args:
+        path: Where.
+        arrays: By name.
+        compressed: Smaller and slower.
 
     Raises:
         RunDirectoryError: For an array of Python objects (NumPy would pickle it).
@@ -162,7 +167,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     if objects:
         raise RunDirectoryError(f"{path.name}: {', '.join(objects)} hold Python objects", "store numbers only")
     archive = io.BytesIO()
-    np.savez(archive, **arrays)  # straight into a file, a full disk would leave a ZipFile that complains when collected
+    (np.savez_compressed if compressed else np.savez)(
+        archive, **arrays
+    )  # straight into a file, a full disk would leave a ZipFile that complains when collected
     with atomic_file(path) as temporary:
         temporary.write_bytes(archive.getbuffer())
 

@@ -1,0 +1,1 @@
+"""Many runs: queues, side-by-side tables, comparisons, the paper's tables and figures."""

@@ -107,6 +107,7 @@ def check_all(
     _check_metrics(values, origin)
     _check_loss(values, origin, entry, model_class)
     _check_sizes(values, entry)
+    _check_official(values, origin, defaults)
 
 
 def is_pairwise(model_class: type, values: Mapping[str, Any]) -> bool:
@@ -239,6 +240,16 @@ def _check_sizes(values: Mapping[str, Any], entry: ModelEntry) -> None:
         raise ConfigError(
             f"dropout_probs is {values['dropout_probs']!r}", "two numbers: [of the embeddings, of the concatenation]"
         )
+
+
+def _check_official(values: Mapping[str, Any], origin: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
+    """STAR-Rec's `official` decides over four keys, which then cannot be set beside it."""
+    if not values.get("official"):
+        return
+    for name in ("attn_mask_mode", "sim_norm", "ssm_stack", "ssm_dt_init"):
+        if values[name] != defaults[name]:
+            cause = f"{name} = {values[name]!r} would do nothing beside official: True (from {origin[name]})"
+            raise ConfigError(cause, "leave one of them out")
 
 
 def _as_list(value: Any) -> list[Any]:

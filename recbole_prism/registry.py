@@ -92,6 +92,14 @@ _PREFIX_TRANSFORMER = _Declared(
     causal=True, padding_free=True, last_query_only=True, last_query_only_training=True, attention_logits=True
 )
 _CLOZE_TRANSFORMER = _Declared(padding_free=True, last_query_only=True, attention_logits=True)
+
+
+def _by_backbone(config: Mapping[str, Any]) -> ModelProperties:
+    """PRISM's; without a config those of its default."""
+    bidirectional = config.get("backbone") == "bert4rec"
+    return (_CLOZE_TRANSFORMER if bidirectional else _PREFIX_TRANSFORMER)(config)
+
+
 _RECURRENT = _Declared(causal=True, padding_free=True, last_query_only=True, last_query_only_training=True)
 # its penalty reads all of the last layer's masks; its logits are not those of the attention in use
 _CALIBRATED_TRANSFORMER = _Declared(causal=True, padding_free=True, last_query_only=True)
@@ -114,13 +122,29 @@ def _star_rec(config: Mapping[str, Any]) -> ModelProperties:
     )
 
 
+
+
+def _view_contrast(config: Mapping[str, Any]) -> ModelProperties:
+    """ICLRec and ELCRec: what they are trained on depends on the poolings."""
+    poolings = {config["seqcl_pooling"], config["intent_pooling"]}
+    sees_padding = any(pooling.endswith("_all") for pooling in poolings)  # of all MAX_ITEM_LIST_LENGTH positions
+    return ModelProperties(
+        causal=True,
+        padding_free=not sees_padding,
+        last_query_only=True,
+        last_query_only_training=poolings == {"last"},
+        attention_logits=True,
+        fixed_width=sees_padding,
+    )
+
+
 _OWN = "recbole_prism.model.sequential_recommender"
 _RECBOLE = "recbole.model.sequential_recommender"
 
 _LISTED: dict[str, ModelEntry] = {
     entry.name: entry
     for entry in (
-        ModelEntry("PRISM", f"{_OWN}.prism:PRISM", "PRISM", _PREFIX_TRANSFORMER, "own"),
+        ModelEntry("PRISM", f"{_OWN}.prism:PRISM", "PRISM", _by_backbone, "own"),
         ModelEntry("SASRec", f"{_OWN}.sasrec:SASRec", "SASRec", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("GRU4Rec", f"{_OWN}.gru4rec:GRU4Rec", "GRU4Rec", _RECURRENT, "own"),
         ModelEntry("BERT4Rec", f"{_OWN}.bert4rec:BERT4Rec", "BERT4Rec", _CLOZE_TRANSFORMER, "own"),
@@ -128,13 +152,15 @@ _LISTED: dict[str, ModelEntry] = {
         ModelEntry("DuoRec", f"{_OWN}.duorec:DuoRec", "DuoRec", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("ACSASRec", f"{_OWN}.acsasrec:ACSASRec", "AC-SASRec", _CALIBRATED_TRANSFORMER, "own"),
         ModelEntry("FAME", f"{_OWN}.fame:FAME", "FAME", _FACET_TRANSFORMER, "own"),
+        ModelEntry("ICLRec", f"{_OWN}.iclrec:ICLRec", "ICLRec", _view_contrast, "own"),
+        ModelEntry("ELCRec", f"{_OWN}.elcrec:ELCRec", "ELCRec", _view_contrast, "own"),
         ModelEntry("ICSRec", f"{_OWN}.icsrec:ICSRec", "ICSRec", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("STARRec", f"{_OWN}.starrec:STARRec", "STAR-Rec", _star_rec, "own"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )
 }
-_LATER = ("ICLRec", "IOCRec", "ELCRec", "FamouSRec")
+_LATER = ("IOCRec", "FamouSRec")
 
 
 def list_models() -> tuple[str, ...]:

@@ -16,11 +16,24 @@ from recbole_prism import registry
 from recbole_prism.errors import ModelError
 from recbole_prism.registry import ModelProperties, entry_of, list_models, load_class, resolve
 
-LISTED = ("PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "CL4SRec", "DuoRec", "ACSASRec", "FAME", "ICSRec", "STARRec", "NARM", "Caser")
-LATER = (
+LISTED = (
+    "PRISM",
+    "SASRec",
+    "GRU4Rec",
+    "BERT4Rec",
+    "CL4SRec",
+    "DuoRec",
+    "ACSASRec",
+    "FAME",
     "ICLRec",
-    "IOCRec",
     "ELCRec",
+    "ICSRec",
+    "STARRec",
+    "NARM",
+    "Caser",
+)
+LATER = (
+    "IOCRec",
     "FamouSRec",
 )
 

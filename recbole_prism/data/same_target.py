@@ -70,7 +70,7 @@ class SameTargetIndex:
 
     @cached_property
     def last(self) -> np.ndarray:
-        """For each row the allowed row of the largest number, itself where there is none: ICSRec's code always takes it.
+        """Of each row the allowed row of the largest number, itself where there is none: what ICSRec's code takes.
 
         int64 [R]
         """

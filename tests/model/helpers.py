@@ -10,6 +10,7 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 
 from recbole_prism.model.functional.augment import N_ROW_DRAWS, OPERATORS, Augmentation
+from recbole_prism.model.functional.cloze import append_item, mask_items, mask_items_as_recbole
 
 BASE: dict[str, Any] = {
     "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "LIST_SUFFIX": "_list", "NEG_PREFIX": "neg_",
@@ -19,7 +20,9 @@ BASE: dict[str, Any] = {
     "loss_type": "CE", "fast_path": True,
     "seed": 0, "n_intents": 5, "estep_rows": "all", "estep_every": 1, "estep_warmup": 0, "kmeans_backend": "auto",
     "kmeans_iters": 5, "kmeans_restarts": 1, "kmeans_warm_start": True, "cicl_weight": 0.1, "ficl_weight": 0.1,
-    "reuse_anchor": False,
+    "reuse_anchor": False, "seqcl_weight": 0.1, "intentcl_weight": 0.1, "cluster_weight": 0.1, "reuse_views": True,
+    "seqcl_pooling": "concat_valid", "intent_pooling": "mean_valid", "intent_fusion": "concat", "center_init": "kmeans",
+    "backbone": "sasrec", "cloze": "repaired", "mask_ratio": 0.4, "ft_ratio": 0.5,
     "n_lenses": 4, "aux_weight": 0.1, "cl_temperature": 0.1, "cl_similarity": "cosine", "perspective_dropout": 0.25,
     "boost_form": "scaled", "boost_norm": "visible", "boost_center": False, "lens_value": "own", "lens_residual": True,
     "lens_scope": "all", "views": "both", "router_noise": True, "spcl": True, "same_target": True, "spm": True,
@@ -88,3 +91,17 @@ def with_views(data: Interaction, n_items: int = 30, seed: int = 5, **settings: 
         fields[f"view_{number}_item_id_list"] = torch.from_numpy(view_items)
         fields[f"view_{number}_item_length"] = torch.from_numpy(view_lengths)
     return Interaction(fields)
+
+
+def cloze_batch(style: str = "repaired", seed: int = 1, width: int = 12, n_items: int = 30) -> Interaction:
+    """A training batch of 9 rows with partners and the cloze task; `width` is T."""
+    data = batch(9, width, n_items, seed)
+    seq, lengths = data["item_id_list"], data["item_length"]
+    generator = torch.Generator().manual_seed(seed)
+    last_only = torch.rand(9, generator=generator) < 0.3
+    if style == "repaired":
+        seq, lengths = append_item(seq, lengths, data["item_id"], width)
+    task = seq, lengths, last_only, torch.rand(seq.shape, generator=generator), 0.4, n_items
+    masked, labels = mask_items_as_recbole(*task, width) if style == "recbole" else mask_items(*task)
+    fields = {"cloze_item_id_list": masked, "cloze_item_length": lengths, "cloze_labels": labels}
+    return Interaction({**data.interaction, **fields})

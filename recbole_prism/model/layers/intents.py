@@ -1,4 +1,4 @@
-"""Centres of a clustering of sequence representations: the intents of ICLRec and ICSRec."""
+"""Centres of clusters of sequence representations: constants (ICLRec, ICSRec) or learned (ELCRec)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,48 @@ class IntentCentres(nn.Module):
     def directions(self, intents: Tensor) -> Tensor:
         """Unit vectors of intents: [...] -> [..., d]."""
         return functional.normalize(self.raw, dim=-1)[intents]
+
+
+class LearnedCentres(nn.Module):
+    """K centres as parameters, random unit vectors at first.
+
+    Args:
+        n_centres: K.
+        hidden_size: d.
+        seed: Of the random vectors; no global generator is drawn from.
+    """
+
+    _started: Tensor
+
+    def __init__(self, n_centres: int, hidden_size: int, seed: int) -> None:
+        super().__init__()
+        draws = torch.randn(n_centres, hidden_size, generator=torch.Generator().manual_seed(seed))
+        self.weight = nn.Parameter(functional.normalize(draws, dim=-1))
+        self.register_buffer("_started", torch.zeros((), dtype=torch.bool))  # stays with the weights
+
+    @property
+    def started(self) -> bool:
+        """Whether `start` has been called, in this run or in the one that the weights come from."""
+        return bool(self._started)
+
+    @torch.no_grad()
+    def start(self, centres: Tensor) -> None:
+        """Take the directions of centres [K', d], K' <= K; where there are fewer, the rest stay as they are."""
+        self.weight[: centres.shape[0]] = functional.normalize(centres, dim=-1)
+        self._started.fill_(True)
+
+    @torch.no_grad()
+    def to_unit_length(self) -> None:
+        """Scale every centre back to length 1; optimizer steps leave the sphere."""
+        self.weight.copy_(functional.normalize(self.weight, dim=-1))
+
+    def nearest(self, representations: Tensor) -> Tensor:
+        """Nearest centre of each representation, without gradient: [..., d] -> [...]."""
+        return assign(representations.detach(), self.weight.detach())
+
+    def forward(self, intents: Tensor) -> Tensor:
+        """Centres of intents, with gradient: [...] -> [..., d]."""
+        return functional.embedding(intents, self.weight)
 
 
 class IntentUsage:

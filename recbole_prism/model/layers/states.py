@@ -17,15 +17,17 @@ class States:
     Attributes:
         tokens: [N, d] of a packed batch, [S, w, d] of a padded one.
         lengths: [S].
+        n_rows: B, sequences of the first branch.
         batch: Layout of the packed tokens; None for a padded batch.
     """
 
     tokens: Tensor
     lengths: Tensor
+    n_rows: int
     batch: Optional[Packed]
 
     def spread(self, tokens: Tensor) -> Tensor:
-        """Values of all tokens -> [S, w, ...]; behind the lengths 0 for packed tokens, and what was there for padded."""
+        """Values of all tokens -> [S, w, ...]; behind the lengths 0 if packed, what stands there if padded."""
         if self.batch is None:
             return tokens
         n_sequences, width = len(self.batch.host_lengths), int(self.batch.host_lengths.max())

@@ -6,18 +6,17 @@ Xie et al., "Contrastive Learning for Sequential Recommendation", ICDE 2022, arX
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Optional
+from typing import Any
 
 from recbole.data.interaction import Interaction
-from torch import Tensor
 
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.functional.loss_parts import LossParts
-from recbole_prism.model.layers.mask_token import MaskToken
-from recbole_prism.model.sequential_recommender.transformer import TransformerRecommender, branch_of
+from recbole_prism.model.sequential_recommender.transformer import branch_of
+from recbole_prism.model.sequential_recommender.views import ViewRecommender
 
 
-class CL4SRec(TransformerRecommender):
+class CL4SRec(ViewRecommender):
     """L = L_rec + cl_weight * InfoNCE(z1, z2), with z1 and z2 the representations of two views of the same history.
 
     The loader makes the views (crop, mask, reorder; the `aug_*` keys). Anchor and views go through the encoder in one
@@ -37,22 +36,11 @@ class CL4SRec(TransformerRecommender):
         self.info_nce = partial(
             info_nce, temperature=float(config["cl_temperature"]), similarity=config["cl_similarity"]
         )
-        shown = self.cl_weight > 0 and config["aug_mask_token"] == "mask"
-        self.mask_token: Optional[MaskToken] = (
-            MaskToken(self.hidden_size, self.initializer_range) if shown else None  # created last
-        )
 
     @classmethod
     def needs(cls, config: Any) -> frozenset[str]:
         """Extra sequences the loader must put into a training batch."""
         return frozenset({"view_1", "view_2"}) if float(config["cl_weight"]) > 0 else frozenset()
-
-    def embed(self, items: Tensor, positions: Tensor) -> Tensor:
-        """Dropout(LayerNorm(item or [mask] + position embedding)): [...] and [...] -> [..., d]."""
-        if self.mask_token is None:
-            return super().embed(items, positions)
-        vectors = self.mask_token(items, self.item_embedding) + self.position_embedding(positions)
-        return self.dropout(self.LayerNorm(vectors))
 
     def calculate_loss(self, interaction: Interaction) -> LossParts:
         """Recommendation loss, and the weighted contrast ("cl") unless its weight is 0."""

@@ -11,14 +11,14 @@ from typing import Any
 from recbole.data.interaction import Interaction
 
 from recbole_prism.model.functional.loss_parts import LossParts
-from recbole_prism.model.sequential_recommender.intents import ClusteringRecommender
+from recbole_prism.model.sequential_recommender.clustering import ClusteringRecommender
 from recbole_prism.model.sequential_recommender.transformer import branch_of
 
 
 class ICSRec(ClusteringRecommender):
     """L = L_rec + cicl_weight * L_cicl + ficl_weight * L_ficl.
 
-    L_cicl contrasts two encodings a, b of a row and of its same-target partner (the coarse intent). L_ficl is the sum of
+    L_cicl contrasts encodings a, b of a row and of its same-target partner (the coarse intent). L_ficl is the sum of
     the contrasts of a and of b with the centres of their clusters (the fine intent); all training rows are clustered at
     the start of each epoch. The published subsequences are RecBole's training rows, so there is no other data.
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recbole_prism.errors import ConfigError, ModelError
+from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.functional.kmeans import KMeans
 from recbole_prism.model.functional.pooling import looks_at_padding, pool
 from recbole_prism.model.functional.random_hash import hash_seed
-from recbole_prism.model.layers.intents import IntentCentres, IntentUsage
+from recbole_prism.model.layers.intents import IntentUsage
 from recbole_prism.model.layers.packed import pack
 from recbole_prism.model.layers.states import States
 from recbole_prism.model.sequential_recommender.transformer import Branch, TransformerRecommender
@@ -56,6 +56,10 @@ class IntentRecommender(TransformerRecommender):
         self.cl_filter_same = bool(config["cl_filter_same"])
         self.usage = IntentUsage()
 
+    def epoch_scalars(self) -> dict[str, float]:
+        """Intents in use and share of the largest among the epoch's rows."""
+        return self.usage.read()
+
     # ---- encoding
 
     def encode_states(self, branches: Sequence[Branch]) -> States:
@@ -64,18 +68,36 @@ class IntentRecommender(TransformerRecommender):
         Args:
             branches: Pairs of item ids [B, w] and lengths [B]; of one width without the fast path.
         """
-        lengths = torch.cat([length for _, length in branches])
+        lengths, n_rows = torch.cat([length for _, length in branches]), branches[0][1].shape[0]
         if not self.fast_path:
             width = max(seq.shape[1] for seq, _ in branches)
             stacked = torch.cat([functional.pad(seq, (0, width - seq.shape[1])) for seq, _ in branches])
-            return States(self.encode_padded(stacked, lengths)[0], lengths, None)
+            return States(self.encode_padded(stacked, lengths)[0], lengths, n_rows, None)
         batch = pack(branches)
         hidden = self.embed(batch.items, batch.positions)
         for layer in self.trm_encoder.layers:
             hidden, _, _ = layer.packed(hidden, batch)
-        return States(hidden, lengths, batch)
+        return States(hidden, lengths, n_rows, batch)
 
-    # ---- E-step
+    # ---- clustering
+
+    def cluster_rows(
+        self, train_rows: Any, epoch: int, rows: str, pooling: str, init: Optional[Tensor] = None
+    ) -> Tensor:
+        """k-means over representations of training rows.
+
+        Args:
+            train_rows: The training part, see `represent_rows`.
+            epoch: Which the random starts belong to.
+            rows: `all`, or `user_last`: the row of each user with the latest target.
+            pooling: Of the representations.
+            init: [K, d] centres to go on from.
+
+        Returns:
+            [K, d] centres.
+        """
+        points = self.represent_rows(train_rows, estep_index(train_rows.rows, rows), pooling)
+        return self.kmeans.fit(points, hash_seed(self.seed, epoch, STREAM_KMEANS), init)
 
     @torch.no_grad()
     def represent_rows(self, train_rows: Any, index: np.ndarray, pooling: str) -> Tensor:
@@ -98,7 +120,7 @@ class IntentRecommender(TransformerRecommender):
             self.train(was_training)
 
     def _represent_prefixes(self, train_rows: Any, index: np.ndarray, pooling: str) -> Tensor:
-        """Each window that begins somewhere is encoded once, at its longest: the model is causal, the rest are prefixes.
+        """Of all windows with one beginning the longest is encoded: the model is causal, the others are its prefixes.
 
         A user's rows begin at the same event until they are longer than MAX_ITEM_LIST_LENGTH.
         """
@@ -122,77 +144,6 @@ class IntentRecommender(TransformerRecommender):
             items, lengths = (tensor.to(device) for tensor in train_rows.windows(index[start : start + _CHUNK], width))
             found.append(pool(self.encode_padded(items, lengths)[0], lengths, pooling))
         return torch.cat(found)
-
-
-class ClusteringRecommender(IntentRecommender):
-    """An intent model whose centres come from k-means at the start of epochs (the E-step).
-
-    Its weights of the clustered part stand in `centre_weight`; at 0 there is no E-step.
-    """
-
-    centre_weight: float
-
-    def __init__(self, config: Any, dataset: Any) -> None:
-        super().__init__(config, dataset)
-        self.estep_every = int(config["estep_every"])
-        self.estep_warmup = int(config["estep_warmup"])
-        self.estep_rows: str = config["estep_rows"]
-        self.warm_start = bool(config["kmeans_warm_start"])
-        self.centres = IntentCentres()
-        self.warming_up = False
-
-    def estep_pooling(self) -> str:
-        """Pooling of the representations that are clustered."""
-        raise NotImplementedError
-
-    def on_train_epoch_start(self, train_rows: Any, epoch: int) -> None:
-        """Cluster the training rows where it is due; before `estep_warmup` epochs there are no intents at all.
-
-        Args:
-            train_rows: The training part, see `represent_rows`.
-            epoch: From 0.
-        """
-        self.warming_up = epoch < self.estep_warmup
-        if self.centre_weight == 0 or self.warming_up:
-            return
-        if self.centres.known and (epoch - self.estep_warmup) % self.estep_every:
-            return
-        points = self.represent_rows(train_rows, estep_index(train_rows.rows, self.estep_rows), self.estep_pooling())
-        init = self.centres.raw if self.centres.known and self.warm_start else None
-        self.centres.raw = self.kmeans.fit(points, hash_seed(self.seed, epoch, STREAM_KMEANS), init)
-
-    def uses_centres(self) -> bool:
-        """Whether this epoch's loss has a part with centres.
-
-        Raises:
-            ModelError: It should have, but nobody has called `on_train_epoch_start`.
-        """
-        if self.centre_weight == 0 or self.warming_up:
-            return False
-        if not self.centres.known:
-            raise ModelError(
-                f"{type(self).__name__} has no intent centres yet",
-                "use this package's trainer, or call on_train_epoch_start(train_rows, epoch) before each epoch",
-            )
-        return True
-
-    def contrast_with_centres(self, views: Tensor, intents: Tensor) -> Tensor:
-        """InfoNCE of views with the directions of their intents: [B, d], [B] -> scalar."""
-        self.usage.add(intents, self.centres.raw.shape[0])
-        labels = intents if self.cl_filter_same else None
-        return self.info_nce(views, self.centres.directions(intents), labels=labels)
-
-    def epoch_scalars(self) -> dict[str, float]:
-        """Intents in use and share of the largest among the epoch's rows."""
-        return self.usage.read()
-
-    def resume_state(self) -> dict[str, Tensor]:
-        """The centres, from which the next E-step goes on."""
-        return {"centres": self.centres.raw.cpu()} if self.centres.known else {}
-
-    def load_resume_state(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `resume_state` gave."""
-        self.centres.raw = tensors["centres"].to(self.item_embedding.weight.device)
 
 
 def estep_index(rows: Any, kind: str) -> np.ndarray:

@@ -87,7 +87,7 @@ def train(config_dict: Mapping[str, Any], callback_fn: Optional[Callback] = None
     test alone, if it stopped by itself). A run that is there already, complete or not, is not begun anew.
 
     Args:
-        config_dict: All settings, model and dataset included.
+        config_dict: Settings, model and dataset included.
         callback_fn: Called as `callback_fn(epoch, valid_score)` after each evaluation, those of an earlier attempt at
             the same run first.
 

@@ -72,10 +72,12 @@ class Plan:
     """A search that is ready to be started.
 
     Attributes:
-        settings: Of every trial, but for what is searched: complete, plain, paths absolute.
-        chosen: What a recipe must hold besides the searched values: what the caller changed, model, data set, seed.
+        settings: Of every trial, but for what is searched: all that differs from the package's defaults, wherever
+            it came from; paths absolute.
+        chosen: The part of them that a recipe holds.
         space: What is searched.
         way: How.
+        epochs: At most so many per trial.
         metric: Validation metric, as in "NDCG@20".
         bigger: Whether more of it is better.
         folder: The search's own folder.
@@ -85,6 +87,7 @@ class Plan:
     chosen: dict[str, Any]
     space: Space
     way: Way
+    epochs: int
     metric: str
     bigger: bool
     folder: Path
@@ -121,25 +124,28 @@ def make_plan(config: Config, space: Space, way: Way) -> Plan:
     if config["eval_step"] > config["epochs"]:
         raise ConfigError("eval_step is above epochs: no trial is ever validated", "a search selects on validation")
     gpus = way.gpus if way.gpus is not None else float(config["device"].type == "cuda")
-    settings = config.resolved()
-    settings.update(
-        data_path=str(Path(config["data_path"]).expanduser().resolve()),
-        checkpoint_dir=str(Path(config["checkpoint_dir"]).expanduser().resolve()),
-        device="cuda" if gpus else "cpu",  # Ray shows each trial its own card, as the first
-        n_threads=config["n_threads"] or max(1, int(way.cpus)),
-        show_progress=False,
-    )
-    space.check(settings)
-    chosen = {key: value for key, (value, _) in config.changes().items() if key not in MACHINE_KEYS}
+    resolved = config.resolved()
+    given = {key: value for key, (value, _) in config.changes().items()}
+    chosen = {key: value for key, value in given.items() if key not in MACHINE_KEYS}
     chosen.update(
         model=config.model_entry.spec,
         dataset=config["dataset"],
         seed=config["seed"],
-        n_threads=settings["n_threads"],
+        n_threads=config["n_threads"] or max(1, int(way.cpus)),
     )
+    settings = {
+        **given,
+        **chosen,
+        "data_path": str(Path(resolved["data_path"]).expanduser().resolve()),
+        "checkpoint_dir": str(Path(resolved["checkpoint_dir"]).expanduser().resolve()),
+        "device": "cuda" if gpus else "cpu",  # Ray shows each trial its own card, as the first
+        "show_progress": False,
+    }
+    space.check(settings)
     base = identity_of(config, RunStore().fingerprint(config))
     asha = [way.grace, way.reduction] if way.scheduler == ASHA else []
     own = {"space": space.to_dict(), "searcher": way.searcher, "scheduler": [way.scheduler, *asha]}
     name = f"{config.model_entry.name}-{way.searcher}-{compute_identity(own, base, str(config['seed']))}"
     folder = Path(settings["checkpoint_dir"]) / "searches" / config["dataset"] / name
-    return Plan(settings, chosen, space, way, config["valid_metric"], config["valid_metric_bigger"], folder)
+    metric, bigger = config["valid_metric"], config["valid_metric_bigger"]
+    return Plan(settings, chosen, space, way, config["epochs"], metric, bigger, folder)

@@ -89,7 +89,7 @@ class Desk:
     def end(self, number: int, failed: bool = False) -> None:
         """Take note of the end of a trial."""
         trial = self.ledger.of(number)
-        ended_itself = trial.run_directory is not None or trial.epochs[-1:] == [self.plan.settings["epochs"] - 1]
+        ended_itself = trial.run_directory is not None or trial.epochs[-1:] == [self.plan.epochs - 1]
         if self.is_over and not ended_itself and not failed:
             return  # stopped with the search: it can be gone on with
         trial.state = FAILED if failed else DONE if ended_itself else STOPPED
@@ -202,13 +202,12 @@ def _scheduler(plan: Plan, ledger: Ledger) -> Any:
         return None
     from ray.tune.schedulers import ASHAScheduler
 
-    epochs = plan.settings["epochs"]
-    scheduler = ASHAScheduler(
+    scheduler: Any = ASHAScheduler(
         time_attr=N_EPOCHS,
         metric=BEST,
         mode=_mode(plan),
-        max_t=epochs,
-        grace_period=min(plan.way.grace, epochs),
+        max_t=plan.epochs,
+        grace_period=min(plan.way.grace, plan.epochs),
         reduction_factor=plan.way.reduction,
         stop_last_trials=False,
     )

@@ -15,11 +15,11 @@ DIRECTORY = "run_directory"  # only in the last report of a trial that ended by 
 def run_trial(settings: Mapping[str, Any], bigger: bool, report: Callable[[dict[str, Any]], None]) -> None:
     """Train with these settings and report every evaluated epoch; no test row is read.
 
-    The settings are complete: nothing is read from the command line, the environment or the working directory of the
-    process, and nothing is written there.
+    Nothing else decides about it: the command line, the environment and the working directory of the process are
+    neither read nor written.
 
     Args:
-        settings: All settings, model and data set included, paths absolute.
+        settings: All that differs from the package's defaults, model and data set included, paths absolute.
         bigger: Whether a higher validation score is better.
         report: Takes each report.
     """

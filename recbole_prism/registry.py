@@ -100,6 +100,7 @@ def _by_backbone(config: Mapping[str, Any]) -> ModelProperties:
     return (_CLOZE_TRANSFORMER if bidirectional else _PREFIX_TRANSFORMER)(config)
 
 
+_NOT_CAUSAL = _Declared(padding_free=True, last_query_only=True, last_query_only_training=True, attention_logits=True)
 _RECURRENT = _Declared(causal=True, padding_free=True, last_query_only=True, last_query_only_training=True)
 # its penalty reads all of the last layer's masks; its logits are not those of the attention in use
 _CALIBRATED_TRANSFORMER = _Declared(causal=True, padding_free=True, last_query_only=True)
@@ -155,12 +156,13 @@ _LISTED: dict[str, ModelEntry] = {
         ModelEntry("ICLRec", f"{_OWN}.iclrec:ICLRec", "ICLRec", _view_contrast, "own"),
         ModelEntry("ELCRec", f"{_OWN}.elcrec:ELCRec", "ELCRec", _view_contrast, "own"),
         ModelEntry("ICSRec", f"{_OWN}.icsrec:ICSRec", "ICSRec", _PREFIX_TRANSFORMER, "own"),
+        ModelEntry("FamouSRec", f"{_OWN}.famousrec:FamouSRec", "FamouSRec (reconstruction)", _NOT_CAUSAL, "own"),
         ModelEntry("STARRec", f"{_OWN}.starrec:STARRec", "STAR-Rec", _star_rec, "own"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )
 }
-_LATER = ("IOCRec", "FamouSRec")
+_LATER = ("IOCRec",)
 
 
 def list_models() -> tuple[str, ...]:

@@ -277,6 +277,16 @@ SCHEMA: Mapping[str, Key] = {
     ),
     "ssm_dt_init": _choice("Initial step sizes: bias zero, or Mamba's.", "model", "zero", "mamba"),
     "moe_level": _choice("One gate of the experts per position or per sequence.", "model", "token", "sequence"),
+    # FamouSRec
+    "n_freq_layers": _count("Frequency-filter layers.", "model"),
+    "third_expert": _choice("The expert beside attention and frequency filter.", "model", "gru", "conv"),
+    "n_rnn_layers": _count("Layers of the GRU expert.", "model"),
+    "router_input": _choice("What the router sees of a history.", "model", "spectrum", "mean", "last"),
+    "router_topk": _count("Largest gates that are kept; 0 keeps all.", "model", low=0, high=2),
+    "router_temperature": _positive("Divides the routing logits.", "model"),
+    "freq_mask_ratio": _probability("Share of frequencies that the contrasted view loses.", "model"),
+    "freq_mask_mode": _choice("Frequencies lost: drawn, or one end's band.", "model", "random", "low", "high"),
+    "balance_weight": _weight("Weight of the guard against one-sided routing; at 0 it is absent.", "model"),
     # listed classes of RecBole
     "embedding_size": _count("Width of the item embeddings.", "model"),
     "num_layers": _count("GRU or state-space layers.", "model"),

@@ -28,14 +28,12 @@ LISTED = (
     "ICLRec",
     "ELCRec",
     "ICSRec",
+    "FamouSRec",
     "STARRec",
     "NARM",
     "Caser",
 )
-LATER = (
-    "IOCRec",
-    "FamouSRec",
-)
+LATER = ("IOCRec",)
 
 
 class Declaring(SequentialRecommender):

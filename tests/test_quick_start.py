@@ -29,7 +29,10 @@ from recbole_prism.run_directory import read_run
 from tests import toy
 from tests.user_model import LastItem
 
-MODELS = ("PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "Caser", "recbole:SASRec", "tests.user_model:LastItem")
+MODELS = (
+    "PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "ACSASRec", "FAME", "NARM", "Caser", "recbole:SASRec",
+    "tests.user_model:LastItem",
+)  # fmt: skip
 
 
 def settings(data: Path, runs: Path, **changes: Any) -> dict[str, Any]:

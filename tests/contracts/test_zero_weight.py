@@ -13,12 +13,15 @@ from recbole_prism.trainer.trainer import Trainer
 from tests.contracts.conftest import Case, make_case
 
 OFF: dict[str, dict[str, Any]] = {
+    "ACSASRec": {
+        "use_order": False, "use_distance": False, "use_adversarial": False, "use_position_embedding": True,
+    },
     "CL4SRec": {"cl_weight": 0.0},
     "DuoRec": {"contrast": "none"},
     "ICLRec": {"seqcl_weight": 0.0, "intentcl_weight": 0.0},
     "ELCRec": {"seqcl_weight": 0.0, "intentcl_weight": 0.0, "cluster_weight": 0.0},
     "ICSRec": {"cicl_weight": 0.0, "ficl_weight": 0.0},
-}
+}  # fmt: skip
 SETTINGS = {"hidden_dropout_prob": 0.5, "attn_dropout_prob": 0.5, "epochs": 2, "train_batch_size": 128}
 
 

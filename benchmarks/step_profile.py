@@ -88,7 +88,7 @@ def measure(contender: common.Contender) -> list[tuple[str, float, float]]:
     ratio = torch.softmax(routing, dim=-1).detach()
     profile.part(
         "consistency loss",
-        lambda z, g: model._consistency(model_view(z, g), batch.lengths[batch.sequences[on_path]], targets),
+        lambda z, g: model._consistency(model_view(z, g), batch.lengths[batch.sequences[on_path]], targets, n_rows),
         *(outputs[on_path], ratio[on_path]),
     )
     stacked, _, place = restack(batch, n_rows)

@@ -142,11 +142,8 @@ def test_loss_is_finite_reaches_parameters_and_falls(toy_path: Path, case: Case)
 KINDS = ("one_row", "length_1", "length_T", "one_user", "one_target")
 
 
-@pytest.mark.parametrize("name", list_models())
-@pytest.mark.parametrize("kind", KINDS)
-def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
-    case = make_case(toy_path, name)
-    batch = next(iter(case.train))
+def rows_of_kind(batch: Interaction, kind: str) -> Interaction:
+    """A degenerate batch, out of a normal one."""
     lengths = batch["item_length"]
     rows = {
         "one_row": torch.tensor([0]),
@@ -158,6 +155,14 @@ def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
     batch = batch[rows]
     if kind == "one_target":
         batch = changed(batch, item_id=torch.full_like(batch["item_id"], 7))
+    return batch
+
+
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("kind", KINDS)
+def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
+    case = make_case(toy_path, name)
+    batch = rows_of_kind(next(iter(case.train)), kind)
     loss = total(case.model.train().calculate_loss(batch))
     loss.backward()
     assert torch.isfinite(loss)

@@ -11,9 +11,8 @@ from recbole.model.sequential_recommender.bert4rec import BERT4Rec as RecBoleBER
 from torch import Tensor
 
 from recbole_prism.errors import ConfigError
-from recbole_prism.model.functional.cloze import append_item, mask_items, mask_items_as_recbole
 from recbole_prism.model.sequential_recommender.bert4rec import BERT4Rec
-from tests.model.helpers import batch, build
+from tests.model.helpers import batch, build, cloze_batch
 
 KEYS = {"cloze": "repaired", "mask_ratio": 0.4, "ft_ratio": 0.5}
 # names of the fields that RecBole's transform makes
@@ -26,22 +25,6 @@ def pair(**overrides: Any) -> tuple[Any, Any]:
     ours, stock = build(BERT4Rec, **{**KEYS, **overrides}), build(RecBoleBERT4Rec, **KEYS, **FIELDS)
     stock.load_state_dict(ours.state_dict())
     return ours, stock
-
-
-def cloze_batch(style: str, seed: int = 1) -> Interaction:
-    """A training batch with its cloze task, and the same task as RecBole's transform writes it."""
-    data = batch(9, T, N_ITEMS, seed)
-    seq, lengths = data["item_id_list"], data["item_length"]
-    generator = torch.Generator().manual_seed(seed)
-    last_only = torch.rand(9, generator=generator) < 0.3
-    if style == "repaired":
-        seq, lengths = append_item(seq, lengths, data["item_id"], T)
-    draws = torch.rand(seq.shape, generator=generator)
-    task = seq, lengths, last_only, draws, 0.4, N_ITEMS
-    masked, labels = mask_items_as_recbole(*task, T) if style == "recbole" else mask_items(*task)
-    return Interaction(
-        {**data.interaction, "cloze_item_id_list": masked, "cloze_item_length": lengths, "cloze_labels": labels}
-    )
 
 
 def as_recbole(data: Interaction) -> Interaction:

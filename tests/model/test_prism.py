@@ -24,7 +24,7 @@ from recbole_prism.model.layers.router import (
 )
 from recbole_prism.model.sequential_recommender.prism import PRISM
 from recbole_prism.model.sequential_recommender.sasrec import SASRec
-from tests.model.helpers import batch, build, sequences
+from tests.model.helpers import BASE, batch, build, sequences
 
 # Every key that changes what a training step computes, away from its default.
 VARIANTS: list[dict[str, Any]] = [
@@ -275,8 +275,8 @@ def test_no_extra_pass_at_weight_zero() -> None:
     data = batch()
     assert model.calculate_loss(data).names == ("rec",)
     assert calls == [int(data["item_length"].sum())]
-    assert PRISM.needs({"spcl": True, "same_target": True, "aux_weight": 0.0}) == frozenset()
-    assert PRISM.needs({"spcl": True, "same_target": True, "aux_weight": 0.1}) == {"partner"}
+    assert PRISM.needs({**BASE, "aux_weight": 0.0}) == frozenset()
+    assert PRISM.needs(BASE) == {"partner"}
 
 
 def test_missing_partner_fields_are_named() -> None:

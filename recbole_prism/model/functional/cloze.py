@@ -1,4 +1,4 @@
-"""The cloze task of bidirectional models: which items are masked, and how an item (or the mask) is put behind a history.
+"""The cloze task of bidirectional models: which items are masked, and how an item or the mask is put behind a history.
 
 Sun et al., "BERT4Rec: Sequential Recommendation with Bidirectional Encoder Representations from Transformer", CIKM
 2019. Pure functions; sequences are right-padded with 0, lengths are at least 1, T is the longest sequence a model sees.

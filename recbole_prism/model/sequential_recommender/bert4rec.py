@@ -26,4 +26,4 @@ class BERT4Rec(BidirectionalRecommender):
     def calculate_loss(self, interaction: Interaction) -> LossParts:
         """Cross-entropy over all items at the masked positions."""
         branch, places, targets = self.cloze_task(interaction)
-        return LossParts({"rec": self.cloze_loss(self.masked_states(*branch, places), targets)})
+        return LossParts({"rec": self.prediction_loss(self.masked_states(*branch, places), targets)})

@@ -17,18 +17,21 @@ from recbole_prism.model.functional.cloze import CLOZE, CLOZE_LABELS, append_ite
 from recbole_prism.model.layers.packed import pack
 from recbole_prism.model.sequential_recommender.transformer import Branch, TransformerRecommender, branch_of
 
+Places = tuple[Tensor, Tensor]  # row [M] and position [M] of some positions of a batch
+
 
 class BidirectionalRecommender(TransformerRecommender):
     """A transformer recommender that may also be bidirectional, trained on the cloze task.
 
-    The bidirectional form has RecBole's BERT4Rec's parameters under RecBole's names: a vector for the mask token behind
-    the item table, and an output head (linear, gelu, LayerNorm) with a bias per item. A history is scored at a mask that
-    is put behind it. The key `cloze` chooses the rules:
+    The bidirectional form has the parameters of RecBole's BERT4Rec under their names: a vector for the mask token
+    behind the item table, and an output head (linear, gelu, LayerNorm) with a bias per item. A history is scored at a
+    mask put behind it. The key `cloze` chooses the rules:
 
     * `repaired`: the history's oldest item makes room for the mask only where the history is full; in training history
       and target are masked together, by row, and every mask counts.
-    * `recbole`: the oldest item always makes room; the target is never seen in training, position 0 and all but the last
-      int(mask_ratio * T) masks of a row do not count, and one draw per batch decides whether only last items are masked.
+    * `recbole`: the oldest item always makes room; the target is never seen in training, position 0 and all but the
+      last int(mask_ratio * T) masks of a row do not count, and one draw per batch decides whether only last items are
+      masked.
 
     Args:
         config: RecBole config with `cloze`, and what the loader needs for it: `mask_ratio`, `ft_ratio`.
@@ -48,8 +51,8 @@ class BidirectionalRecommender(TransformerRecommender):
         self.cloze_style: str = config["cloze"]
         if self.cloze_style == "recbole" and int(config["mask_ratio"] * self.max_seq_length) == 0:
             raise ConfigError(
-                f"mask_ratio {config['mask_ratio']} of MAX_ITEM_LIST_LENGTH {self.max_seq_length} is less than one item: "
-                "by RecBole's rules no masked item would count",
+                f"mask_ratio {config['mask_ratio']} of MAX_ITEM_LIST_LENGTH {self.max_seq_length} is less than one "
+                "item: by RecBole's rules no masked item would count",
                 "raise one of them, or use cloze: repaired",
             )
         self.item_embedding = nn.Embedding(self.n_items + 1, self.hidden_size, padding_idx=0)
@@ -83,7 +86,7 @@ class BidirectionalRecommender(TransformerRecommender):
         """Sequence representation: item ids [B, w] and lengths [B] -> [B, d]."""
         return self.head(self.encode([self.query(item_seq, item_seq_len)])[0])
 
-    def masked_states(self, item_seq: Tensor, item_seq_len: Tensor, places: tuple[Tensor, Tensor]) -> Tensor:
+    def masked_states(self, item_seq: Tensor, item_seq_len: Tensor, places: Places) -> Tensor:
         """Hidden states of the last layer at some positions.
 
         Args:
@@ -100,7 +103,7 @@ class BidirectionalRecommender(TransformerRecommender):
         tokens = batch.starts[places[0]] + places[1]
         return self.trm_encoder.packed_at(self.embed(batch.items, batch.positions), batch, tokens)
 
-    def cloze_task(self, interaction: Interaction) -> tuple[Branch, tuple[Tensor, Tensor], Tensor]:
+    def cloze_task(self, interaction: Interaction) -> tuple[Branch, Places, Tensor]:
         """Masked sequences of a batch, row [M] and position [M] of the masks that count, and the items behind them [M].
 
         Raises:
@@ -111,7 +114,7 @@ class BidirectionalRecommender(TransformerRecommender):
         rows, positions = torch.nonzero(labels, as_tuple=True)
         return branch, (rows, positions), labels[rows, positions]
 
-    def cloze_loss(self, states: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy over the masks that count, 0 without any: [M, d], [M] -> scalar."""
+    def prediction_loss(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy over M predictions, 0 without any: [M, d], [M] -> scalar."""
         output = self.head(states)
         return self.recommendation_loss(output, targets) if targets.shape[0] else output.sum()

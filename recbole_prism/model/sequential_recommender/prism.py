@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recbole_prism.errors import ConfigError
+from recbole_prism.model.functional.cloze import CLOZE
 from recbole_prism.model.functional.consistency import lens_consistency
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.functional.loss_parts import LossParts
@@ -23,7 +24,8 @@ from recbole_prism.model.layers.lens import BoostSettings
 from recbole_prism.model.layers.packed import Packed, pack, restack, take_distinct_rows
 from recbole_prism.model.layers.prism import PrismLayer, mix
 from recbole_prism.model.layers.router import composition, perspective_mask, primary_anchor
-from recbole_prism.model.sequential_recommender.transformer import Branch, TransformerRecommender, branch_of
+from recbole_prism.model.sequential_recommender.bidirectional import BidirectionalRecommender, Places
+from recbole_prism.model.sequential_recommender.transformer import Branch, branch_of
 
 
 class Perspectives(NamedTuple):
@@ -50,8 +52,12 @@ class Perspectives(NamedTuple):
         return Perspectives(*[take_distinct_rows(part, places) for part in self])
 
 
-class PRISM(TransformerRecommender):
+class PRISM(BidirectionalRecommender):
     """SASRec with a PRISM module behind each layer but the last, and two auxiliary losses.
+
+    With `backbone: bert4rec` the encoder below and between the modules is bidirectional and the recommendation loss is
+    that of the cloze task: at masked positions, whose distinct items are the consistency loss's. The contrast is of
+    histories with a mask behind them, read at the mask; the anchor then always takes a pass of its own.
 
     Args:
         config: RecBole config with the keys of properties/model/PRISM.yaml.
@@ -62,7 +68,7 @@ class PRISM(TransformerRecommender):
     """
 
     def __init__(self, config: Any, dataset: Any) -> None:
-        super().__init__(config, dataset)
+        super().__init__(config, dataset, bidirectional=config["backbone"] == "bert4rec")
         if self.n_layers < 2:
             raise ConfigError(
                 f"PRISM needs n_layers >= 2, got {self.n_layers}: its modules sit between transformer layers",
@@ -74,7 +80,7 @@ class PRISM(TransformerRecommender):
         self.same_target = bool(config["same_target"])
         self.drop = float(config["perspective_dropout"]) if config["spm"] else 0.0
         self.spm_per_sequence = config["spm_level"] == "sequence"
-        self.fresh_anchor = config["spcl_anchor"] == "fresh"
+        self.fresh_anchor = config["spcl_anchor"] == "fresh" or not self.causal
         self.info_nce = partial(
             info_nce,
             temperature=float(config["cl_temperature"]),
@@ -83,7 +89,7 @@ class PRISM(TransformerRecommender):
         )
         self.cl_filter_same = bool(config["cl_filter_same"])
         self.ccl_mean = config["ccl_reduction"] == "mean"
-        self.ccl_unique = config["ccl_targets"] == "unique"
+        self.ccl_unique = config["ccl_targets"] == "unique" or not self.causal
         self.ccl_target_grad = bool(config["ccl_target_grad"])
         self.modules_between = nn.ModuleList([self._new_module(config) for _ in range(self.n_layers - 1)])
         self.modules_between.apply(self._init_weights)
@@ -109,9 +115,10 @@ class PRISM(TransformerRecommender):
 
     @classmethod
     def needs(cls, config: Any) -> frozenset[str]:
-        """Extra rows the loader must put into a training batch."""
-        wanted = config["spcl"] and config["same_target"] and float(config["aux_weight"]) > 0
-        return frozenset({"partner"}) if wanted else frozenset()
+        """Extra rows and fields the loader must put into a training batch."""
+        partner = config["spcl"] and config["same_target"] and float(config["aux_weight"]) > 0
+        wanted = {"partner": partner, CLOZE: config["backbone"] == "bert4rec"}
+        return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
     # ---- encoding
 
@@ -124,8 +131,7 @@ class PRISM(TransformerRecommender):
         """[S, d] at the last position of each packed sequence, in original order (prediction path)."""
         hidden = self.embed(batch.items, batch.positions)
         for layer, module in self._stages():
-            seen = self._perspectives(layer, module, hidden, batch)
-            hidden = module.synthesise(seen.outputs, seen.ratio)
+            hidden = module.packed_output(*layer.packed(hidden, batch), batch)
         return batch.to_row_order(self.trm_encoder.layers[-1].packed_last(hidden, batch))
 
     def encode_padded(self, item_seq: Tensor, item_seq_len: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,46 +169,58 @@ class PRISM(TransformerRecommender):
 
     def calculate_loss(self, interaction: Interaction) -> LossParts:
         """Named parts `rec`, `spcl`, `ccl`; the auxiliary ones carry `aux_weight` and are absent at weight 0."""
-        anchor = branch_of(interaction, self.ITEM_SEQ, self.ITEM_SEQ_LEN)
+        history = branch_of(interaction, self.ITEM_SEQ, self.ITEM_SEQ_LEN)
         targets = interaction[self.POS_ITEM_ID]
-        extra = self._contrast_branches(anchor, interaction) if self.use_spcl else []
-        representations, consistency = self._training_pass([anchor, *extra], targets)
-        parts = {"rec": self.recommendation_loss(representations[0], targets)}
+        rows, places, predicted = (history, None, targets) if self.causal else self.cloze_task(interaction)
+        extra = self._contrast_branches(history, interaction) if self.use_spcl else []
+        states, consistency = self._training_pass([rows, *extra], predicted, places)
+        parts = {"rec": self.prediction_loss(states[0], predicted)}
         if self.use_spcl:
             labels = targets if self.cl_filter_same else None
-            parts["spcl"] = self.aux_weight * self.info_nce(*representations[1:], labels=labels)
+            parts["spcl"] = self.aux_weight * self.info_nce(*[self.head(view) for view in states[1:]], labels=labels)
         if self.use_ccl:
             parts["ccl"] = self.aux_weight * consistency
         return LossParts(parts)
 
-    def _contrast_branches(self, anchor: Branch, interaction: Interaction) -> list[Branch]:
-        """Branches beside the anchor: a second pass of it where it is not shared, and its partner."""
-        partner = branch_of(interaction, self.ITEM_SEQ, self.ITEM_SEQ_LEN, "partner") if self.same_target else anchor
-        return [anchor, partner] if self.fresh_anchor else [partner]
+    def _contrast_branches(self, history: Branch, interaction: Interaction) -> list[Branch]:
+        """Branches beside the rows: a second pass of the anchor where it is not shared, and its partner."""
+        partner = branch_of(interaction, self.ITEM_SEQ, self.ITEM_SEQ_LEN, "partner") if self.same_target else history
+        return [self.query(*branch) for branch in ([history, partner] if self.fresh_anchor else [partner])]
 
-    def _training_pass(self, branches: list[Branch], targets: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _training_pass(
+        self, branches: list[Branch], predicted: Tensor, places: Optional[Places]
+    ) -> tuple[list[Tensor], Tensor]:
         """Encode the prediction path and the masked paths of SPCL together.
 
         With `spcl_anchor: shared` the anchor is stacked once; behind the first module it forks into both its paths.
 
+        Args:
+            branches: The rows, and those of the contrast.
+            predicted: [M] items that the rows predict.
+            places: Where in the rows, [M] each; None: one behind the last position of each.
+
         Returns:
-            Representations [B, d]: prediction path and, with SPCL, masked anchor and masked partner; consistency loss.
+            States of the last layer: of the prediction path [M, d] and, with SPCL, of masked anchor and masked partner
+            [B, d]; consistency loss.
         """
-        fork = self.use_spcl and not self.fresh_anchor
+        n_rows, fork = branches[0][1].shape[0], self.use_spcl and not self.fresh_anchor
         encode = self._packed_pass if self.fast_path else self._padded_pass
-        last, consistency = encode(branches, targets, fork)
-        paths = list(last.split(targets.shape[0]))
+        last, consistency = encode(branches, predicted, fork, places)
+        n_read = len(branches) + fork
+        paths = list(last.split([last.shape[0] - n_rows * (n_read - 1)] + [n_rows] * (n_read - 1)))
         return (paths[-1:] + paths[:-1] if fork else paths), consistency / (self.n_layers - 1)
 
-    def _packed_pass(self, branches: list[Branch], targets: Tensor, fork: bool) -> tuple[Tensor, Tensor]:
-        """Packed tokens: [S, d] at the last positions and the summed consistency loss.
+    def _packed_pass(
+        self, branches: list[Branch], predicted: Tensor, fork: bool, places: Optional[Places]
+    ) -> tuple[Tensor, Tensor]:
+        """Packed tokens: states where they are read, branch after branch, and the summed consistency loss.
 
         After the fork the stacked sequences are masked paths, and copies of the anchor behind them predict.
         """
-        n_rows = targets.shape[0]
-        batch = pack(branches)
+        n_rows = branches[0][1].shape[0]
+        batch = pack(branches, causal=self.causal)
         first = 0  # sequences first, first + 1, ... predict
-        hidden, consistency = self.embed(batch.items, batch.positions), targets.new_zeros((), dtype=torch.float32)
+        hidden, consistency = self.embed(batch.items, batch.positions), predicted.new_zeros((), dtype=torch.float32)
         for number, (layer, module) in enumerate(self._stages()):
             seen = self._perspectives(layer, module, hidden, batch)
             on_path = batch.tokens_of(first, n_rows)
@@ -210,7 +228,7 @@ class PRISM(TransformerRecommender):
             self._observe(number, shown)
             if self.use_ccl:
                 lengths = batch.lengths[batch.sequences[on_path]]
-                consistency = consistency + self._consistency(shown, lengths, targets)
+                consistency = consistency + self._consistency(shown, lengths, predicted, n_rows)
             if fork and number == 0:
                 masked = mix(seen.outputs, self._masked_ratio(seen, batch.sequences))
                 first = batch.lengths.shape[0]
@@ -224,15 +242,24 @@ class PRISM(TransformerRecommender):
                     predicts = (batch.sequences >= first) & (batch.sequences < first + n_rows)
                     ratio = torch.where(predicts[:, None], ratio, masked)
                 hidden = module.synthesise(seen.outputs, ratio)
-        return batch.to_row_order(self.trm_encoder.layers[-1].packed_last(hidden, batch)), consistency
+        last_layer = self.trm_encoder.layers[-1]
+        if places is None:
+            return batch.to_row_order(last_layer.packed_last(hidden, batch)), consistency
+        read = [batch.starts[places[0]] + places[1], (batch.starts + batch.lengths)[n_rows:] - 1]
+        return last_layer.packed_at(hidden, batch, torch.cat(read)), consistency
 
-    def _padded_pass(self, branches: list[Branch], targets: Tensor, fork: bool) -> tuple[Tensor, Tensor]:
+    def _padded_pass(
+        self, branches: list[Branch], predicted: Tensor, fork: bool, places: Optional[Places]
+    ) -> tuple[Tensor, Tensor]:
         """The same on the padded batch, every position computed (`fast_path: False`)."""
-        n_rows, width = targets.shape[0], max(seq.shape[1] for seq, _ in branches)
+        n_rows, width = branches[0][1].shape[0], max(seq.shape[1] for seq, _ in branches)
         item_seq = torch.cat([functional.pad(seq, (0, width - seq.shape[1])) for seq, _ in branches])
         lengths = torch.cat([length for _, length in branches])
-        predicts = torch.arange(lengths.shape[0], device=targets.device) < n_rows
-        hidden, consistency = self.embed(item_seq, self.positions(item_seq)), targets.new_zeros((), dtype=torch.float32)
+        predicts = torch.arange(lengths.shape[0], device=predicted.device) < n_rows
+        hidden, consistency = (
+            self.embed(item_seq, self.positions(item_seq)),
+            predicted.new_zeros((), dtype=torch.float32),
+        )
         for number, (layer, module) in enumerate(self._stages()):
             seen = self._padded_perspectives(layer, module, hidden, self.visible(item_seq, lengths))
             on_path = (self.positions(item_seq) < lengths[:, None]) & predicts[:, None]
@@ -240,7 +267,7 @@ class PRISM(TransformerRecommender):
             self._observe(number, shown)
             if self.use_ccl:
                 position_lengths = lengths[:, None].expand_as(on_path)[on_path]
-                consistency = consistency + self._consistency(shown, position_lengths, targets)
+                consistency = consistency + self._consistency(shown, position_lengths, predicted, n_rows)
             masked = self._masked_ratio(seen, None) if self.use_spcl else seen.ratio
             ratio = torch.where(predicts[:, None, None], seen.ratio, masked)
             hidden = module.synthesise(seen.outputs, masked if fork and number == 0 else ratio)
@@ -249,9 +276,10 @@ class PRISM(TransformerRecommender):
                 hidden = torch.cat([hidden, anchors])
                 item_seq = torch.cat([item_seq, item_seq[:n_rows]])
                 lengths = torch.cat([lengths, lengths[:n_rows]])
-                predicts = torch.arange(lengths.shape[0], device=targets.device) >= lengths.shape[0] - n_rows
+                predicts = torch.arange(lengths.shape[0], device=predicted.device) >= lengths.shape[0] - n_rows
         hidden, _ = self.trm_encoder.layers[-1](hidden, self.visible(item_seq, lengths))
-        return self.gather_indexes(hidden, lengths - 1), consistency
+        last = self.gather_indexes(hidden, lengths - 1)
+        return (last if places is None else torch.cat([hidden[places], last[n_rows:]])), consistency
 
     def _masked_ratio(self, seen: Perspectives, sequences: Optional[Tensor]) -> Tensor:
         """Composition ratio g~ under stochastic perspective masking.
@@ -268,15 +296,17 @@ class PRISM(TransformerRecommender):
             draws = draws[sequences]
         return composition(seen.routing, perspective_mask(seen.routing, seen.allowed, draws, self.drop))
 
-    def _consistency(self, shown: Perspectives, lengths: Tensor, targets: Tensor) -> Tensor:
+    def _consistency(self, shown: Perspectives, lengths: Tensor, predicted: Tensor, n_rows: int) -> Tensor:
         """L_CCL of one module, mean over rows; `lengths` [N] is the length of the row of each position."""
-        items = self.item_embedding(torch.unique(targets) if self.ccl_unique else targets)
+        if not predicted.shape[0]:
+            return lengths.new_zeros((), dtype=shown.outputs.dtype)  # a cloze task in which no mask counts
+        items = self.item_embedding(torch.unique(predicted) if self.ccl_unique else predicted)
         weights = 1.0 / lengths.to(items.dtype) if self.ccl_mean else torch.ones_like(lengths, dtype=items.dtype)
         return lens_consistency(
             shown.outputs,
             items if self.ccl_target_grad else items.detach(),
             shown.ratio,
-            weights / targets.shape[0],
+            weights / n_rows,
         )
 
     # ---- what the log shows

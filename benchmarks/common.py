@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import tempfile
@@ -331,7 +332,7 @@ def write(arguments: argparse.Namespace, name: str, title: str, text: str, value
     """Print, and write <output>/<name>.md and .json."""
     about = circumstances(arguments)
     note = ", ".join(f"{key} {value}" for key, value in about.items() if key not in ("arguments", "command"))
-    options = " ".join(f"--{k} {' '.join(map(str, v)) if isinstance(v, list) else v}"
+    options = " ".join(f"--{k} {shlex.join(map(str, v)) if isinstance(v, list) else v}"
                        for k, v in about["arguments"].items() if v is not None)  # fmt: skip
     page = f"# {title}\n\n`{about['command']} --data_path ... {options}`\n\n{note}.\n\n{text}\n"
     arguments.output.mkdir(parents=True, exist_ok=True)

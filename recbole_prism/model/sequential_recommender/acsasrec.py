@@ -189,7 +189,7 @@ class ACSASRec(TransformerRecommender):
         for layer, calibrator in self._stages():
             entering, seen = hidden, calibrator.padded(layer, hidden, visible)
             if seen.mask is not None:
-                gains.append(mask_gain(seen.mask)[queries].sum())
+                gains.append((mask_gain(seen.mask) * queries).sum())
             hidden = seen.output
         perturbed = perturbed_last(layer, seen, entering, item_seq_len - 1, noise)
         return self.gather_indexes(hidden, item_seq_len - 1), perturbed, gains

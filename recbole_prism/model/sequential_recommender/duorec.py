@@ -51,7 +51,7 @@ class DuoRec(TransformerRecommender):
     gradients flow through each. No parameter is added and nothing changes at inference.
 
     Follows the authors' code. The paper writes the two directions of the contrast as two terms, the code averages them,
-    so a weight of the paper may be half of the one here.
+    so a weight lambda of the paper may correspond to 2 lambda here.
 
     Args:
         config: RecBole config with the keys of properties/model/DuoRec.yaml.

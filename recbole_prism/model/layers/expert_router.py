@@ -36,5 +36,9 @@ class ExpertRouter(nn.Module):
 
 
 def imbalance(gates: Tensor) -> Tensor:
-    """K sum_k (mean over rows of g_k)^2 - 1: 0 for a uniform mean, K - 1 where one expert has everything."""
-    return gates.shape[-1] * gates.mean(0).square().sum() - 1.0
+    """K sum_k (mean over rows of g_k)^2 - 1: 0 for a uniform mean, K - 1 where one expert has everything.
+
+    Gates sum to 1, so it is K times the squared distance of their mean from 1 / K, which cancels no digits.
+    """
+    n_experts = gates.shape[-1]
+    return n_experts * (gates.mean(0) - 1.0 / n_experts).square().sum()

@@ -9,7 +9,7 @@ Shapes: B rows, T positions, H heads, d width, K lenses, N packed tokens.
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -139,16 +139,41 @@ class PrismLayer(nn.Module):
         Returns:
             [N, K, d].
         """
+        return self._project(
+            torch.cat(list(self._group_contexts(hidden, logits, layer_values, anchors, batch))), hidden
+        )
+
+    def packed_output(
+        self, hidden: Tensor, logits: Sequence[Tensor], layer_values: Sequence[Tensor], batch: Packed
+    ) -> Tensor:
+        """Output of the module for packed tokens: router, lenses and synthesis in one, [N, d] -> [N, d].
+
+        Each length group is mixed before the next one's lens outputs are made: [N, K, d] is never whole, and its parts
+        stay in the cache. Arguments as for `packed_lens_outputs`.
+        """
+        routing = self.router(hidden)
+        anchors = primary_anchor(routing)
+        ratio = composition(routing, self.allowed(anchors))
+        contexts = self._group_contexts(hidden, logits, layer_values, anchors, batch)
+        mixed = [
+            mix(self._project(block, below), shares)
+            for block, below, shares in zip(contexts, batch.split(hidden), batch.split(ratio))
+        ]
+        output: Tensor = self.feed_forward(torch.cat(mixed))
+        return output
+
+    def _group_contexts(
+        self, hidden: Tensor, logits: Sequence[Tensor], layer_values: Sequence[Tensor], anchors: Tensor, batch: Packed
+    ) -> Iterator[Tensor]:
+        """Contexts of all lenses of one length group after the other, [n, K, d] each."""
         own: Sequence[Optional[Tensor]] = [None] * len(batch.groups)
         if self.lens_value != "layer":
             own = batch.split(self._values(hidden))
-        contexts = []
         for group, group_logits, below, block, anchor in zip(
             batch.groups, logits, layer_values, own, batch.split(anchors)
         ):
             values = below if block is None else self._heads(group.pad(block))
-            contexts.append(group.unpad(self._contexts(group_logits, values, group.pad(anchor), group.visible)))
-        return self._project(torch.cat(contexts), hidden)
+            yield group.unpad(self._contexts(group_logits, values, group.pad(anchor), group.visible))
 
     def synthesise(self, outputs: Tensor, ratio: Tensor) -> Tensor:
         """H_out = FeedForward(sum_k g^k z^k): [..., K, d] and [..., K] -> [..., d]."""

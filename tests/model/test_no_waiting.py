@@ -43,7 +43,14 @@ def model_without_values(name: str, **settings: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("SASRec", {}), ("PRISM", {}), ("PRISM", {"spcl_anchor": "fresh", "boost_center": True})],
+    [
+        ("SASRec", {}),
+        ("PRISM", {}),
+        ("PRISM", {"spcl_anchor": "fresh", "boost_center": True}),
+        ("ACSASRec", {}),
+        ("ACSASRec", {"combine_option": "annealing"}),
+        ("FAME", {}),
+    ],
 )
 def test_a_step_looks_at_no_value(name: str, settings: dict[str, Any]) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):

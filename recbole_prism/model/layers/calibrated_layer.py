@@ -126,14 +126,14 @@ class LayerCalibrator(nn.Module):
     # ---- packed tokens
 
     def packed(self, layer: TransformerLayer, hidden: Tensor, batch: Packed) -> tuple[Tensor, Tensor]:
-        """All positions: [N, d] -> output [N, d] and the summed `mask_gain` (0 without the adversarial calibrator)."""
+        """All positions: [N, d] -> output [N, d] and, in training, the summed `mask_gain` (else 0)."""
         attention = layer.multi_head_attention
         contexts, gain = [], hidden.new_zeros(())
         for group, tokens in zip(batch.groups, batch.split(self._projected(attention, hidden))):
             query, key, value, *attack = group.pad(tokens).split(hidden.shape[-1], dim=-1)
             bias = hiding_bias(group.visible, hidden.dtype)
             mask = self._mask(attention, attack, bias)
-            if mask is not None:
+            if mask is not None and self.training:
                 gain = gain + group.unpad(mask_gain(mask)).sum()
             weights = self.block(attention, query, key, _positions(key), bias, mask).weights
             contexts.append(group.unpad(_context(attention, weights, value)))

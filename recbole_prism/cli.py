@@ -21,7 +21,13 @@ VERBS: Mapping[str, tuple[str, str]] = {  # verb -> (module:function of the argu
     "prepare": ("recbole_prism.data_cli:prepare_main", "make a data set's atomic file from its raw file"),
     "describe": ("recbole_prism.data_cli:describe_main", "print what a data set holds"),
     "queue": ("recbole_prism.experiments_cli:queue_main", "make the runs that a file lists; stopped and gone on with"),
+    "benchmark": ("recbole_prism.experiments_cli:benchmark_main", "run models side by side and make the tables"),
+    "compare": ("recbole_prism.experiments_cli:compare_main", "is A better than B: paired tests over rows and seeds"),
     "slim": ("recbole_prism.experiments_cli:slim_main", "copy runs without weights, for a repository"),
+    "reproduce": (
+        "recbole_prism.reproduce_cli:reproduce_main",
+        "tables and figures of the paper from our own runs",
+    ),
     "tune": ("recbole_prism.tuning_cli:tune_main", "search for settings with Ray Tune"),
     "doctor": (
         "recbole_prism.doctor:doctor_command",

@@ -1,4 +1,4 @@
-"""The verbs `queue` and `slim` of the command line."""
+"""The verbs `queue`, `slim`, `benchmark` and `compare` of the command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from types import FrameType
 from typing import Any, Iterator, Optional
 
 from recbole_prism.data_cli import setting_of
+from recbole_prism.errors import EvaluationError
+from recbole_prism.experiments import compare
+from recbole_prism.experiments.benchmark import benchmark_specs, benchmark_tables, missing_lines, write_tables
 from recbole_prism.experiments.queue import FAILED, Job, Queue, plan_jobs
 from recbole_prism.experiments.queue_file import read_queue
 from recbole_prism.experiments.queue_table import all_lines, job_line, live_lines, summary_line
 from recbole_prism.experiments.slim import slim_copy
+from recbole_prism.experiments.table_text import to_markdown
+from recbole_prism.run_files import write_text, writing
 from recbole_prism.run_store import COMPLETE, DAMAGED
 
 _REDRAW_SECONDS = 2.0  # on a terminal
@@ -159,6 +164,89 @@ def slim_main(argv: Sequence[str]) -> int:
         copy, was_there = slim_copy(path, args.to)
         say([f"{copy}{' (there already)' if was_there else ''}"])
     return 0
+
+
+def benchmark_main(argv: Sequence[str]) -> int:
+    """`recbole-prism benchmark --models A,B --datasets X --seeds N`: run what is missing, then make the tables.
+
+    Args:
+        argv: Arguments after the verb.
+
+    Returns:
+        Exit status: as `queue_main`; the tables are made of what there is in any case.
+
+    Raises:
+        RecBolePrismError: A setting is wrong, or runs of one data set were not measured alike.
+    """
+    parser = argparse.ArgumentParser(
+        prog="recbole-prism benchmark",
+        description="Models beside each other: runs what is missing, then writes Markdown, LaTeX, CSV and JSON.",
+        epilog="--key=value sets a setting of all runs, e.g. --epochs=3 --data_path=/data",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--models", required=True, metavar="A,B", help="improvement is that of the first over the others"
+    )
+    parser.add_argument("--datasets", required=True, metavar="X,Y")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="2020, 2021, ... (default: 5 of them)")
+    parser.add_argument("--config_files", default="", help="settings files of all runs, separated by spaces")
+    parser.add_argument("--with-paper", action="store_true", help="add the paper's printed numbers, marked")
+    parser.add_argument("--to", type=Path, default=Path("benchmark"), metavar="FOLDER", help="default: benchmark/")
+    add_queue_options(parser)
+    args, rest = parser.parse_known_args(list(argv))
+    find_modules_here()
+    specs = benchmark_specs(
+        _split(args.models), _split(args.datasets), args.seeds, dict(map(setting_of, rest)), args.config_files.split()
+    )
+    jobs = plan_jobs(specs, n_jobs=args.jobs)
+    status = run_jobs(jobs, "benchmark", args.jobs, args.budget)
+    tables = benchmark_tables(jobs, args.with_paper)
+    if not tables:
+        raise EvaluationError("no run is complete, so there is no table", "see the reasons above")
+    title = f"{args.models} on {args.datasets}"
+    paths = write_tables(tables, args.to, title, note=missing_lines(jobs))
+    say(["", to_markdown(tables, title), *map(str, paths)])
+    return status
+
+
+def compare_main(argv: Sequence[str]) -> int:
+    """`recbole-prism compare A B`: is A better than B, over test rows and over seeds?
+
+    Args:
+        argv: Arguments after the verb.
+
+    Returns:
+        Exit status 0, whatever the answer.
+
+    Raises:
+        RecBolePrismError: The runs cannot be read, or were not measured alike.
+    """
+    parser = argparse.ArgumentParser(
+        prog="recbole-prism compare",
+        description="Paired tests of A against each of the others: t-test, Wilcoxon and a bootstrap interval over the "
+        "test rows and over the seeds, corrected by Holm for everything that is asked for together.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("sides", nargs="+", metavar="A B", help="run directories (of several seeds), joined by commas")
+    parser.add_argument("--metrics", default=",".join(compare.DEFAULT_METRICS), help="default: %(default)s")
+    parser.add_argument("--seen", choices=("removed", "left_in"), help="seen items (default: as the runs' protocol)")
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help="also write compare.md and compare.json")
+    args = parser.parse_args(list(argv))
+    sides = [compare.read_side(places) for places in args.sides]
+    seen_removed = None if args.seen is None else args.seen == "removed"
+    found = compare.compare(sides, _split(args.metrics.lower()), seen_removed)
+    text = compare.to_markdown(found, sides)
+    say([text])
+    if args.to is not None:
+        with writing(args.to):
+            args.to.mkdir(parents=True, exist_ok=True)
+        write_text(args.to / "compare.md", text)
+        write_text(args.to / "compare.json", compare.to_json(found))
+    return 0
+
+
+def _split(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
 
 
 def say(lines: Sequence[str]) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Optional
+
+import numpy as np
 
 from recbole_prism.config import Config
-from recbole_prism.run_artifact import REQUIRED
+from recbole_prism.evaluation.metrics import compute_metrics
+from recbole_prism.evaluation.ranks import Ranks
+from recbole_prism.run_artifact import REQUIRED, RunArtifact, rank_arrays, read_run
 
 # A worker without imports that take seconds. plan.json says per "name s1" where the run directory is and what to do.
 _WORKER = """
@@ -61,15 +67,87 @@ def calls(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def complete_by_hand(path: Path, files: Mapping[str, str]) -> Path:
-    """A complete run directory whose files hold the given texts, "x" where none is given."""
+def complete_by_hand(path: Path, files: Mapping[str, bytes]) -> Path:
+    """A complete run directory whose files hold the given bytes, "x" where none are given."""
     path.mkdir(parents=True)
     listed = {}
     for name in REQUIRED:
-        (path / name).write_text(files.get(name, "x"))
+        (path / name).write_bytes(files.get(name, b"x"))
         listed[name] = {"sha256": hashlib.sha256((path / name).read_bytes()).hexdigest(), "bytes": 1}
     (path / "manifest.json").write_text(json.dumps({"schema_version": 1, "files": listed}))
     return path
+
+
+def measured_run(
+    folder: Path,
+    model: str,
+    seed: int,
+    ranks: Sequence[int],
+    *,
+    identity: str = "0123456789ab",
+    targets: Optional[Sequence[int]] = None,
+    protocol: Optional[Mapping[str, Any]] = None,
+    settings: Optional[Mapping[str, Any]] = None,
+) -> RunArtifact:
+    """A complete run whose test targets stand behind so many better items, seen items removed; one more in all.
+
+    Args:
+        folder: Where to.
+        model: Its class and display name.
+        seed: Its seed.
+        ranks: Items that beat the target, per test row.
+        identity: In its name.
+        targets: Items, per test row.
+        protocol: Changes of its protocol.
+        settings: Changes of its settings.
+    """
+    greater = np.array(ranks, dtype=np.int32)
+    n, zeros = len(greater), np.zeros(len(greater), dtype=np.int32)
+    items = np.arange(1, n + 1, dtype=np.int32) if targets is None else np.array(targets, dtype=np.int32)
+    test = Ranks(
+        user=np.arange(1, n + 1, dtype=np.int32),
+        target=items,
+        position=zeros + 3,
+        history_length=zeros + 3,
+        n_greater=greater,
+        n_equal=zeros,
+        n_greater_all=greater + 1,
+        n_equal_all=zeros,
+        target_in_history=zeros.astype(bool),
+        top_items=np.zeros((n, 0), dtype=np.int32),
+        mask_history=True,
+    )
+    archive = io.BytesIO()
+    np.savez(archive, **rank_arrays([("test", test)]))
+    metrics = {
+        key: compute_metrics(
+            test, ["Hit", "NDCG"], [1, 5], mask_history=key == "masked", item_counts_train=None, n_items=101
+        )
+        for key in ("masked", "unmasked")
+    }
+    counts = {"n_users": n + 1, "n_items": 101, "n_interactions": 900, "n_train_rows": 700}
+    content: dict[str, Any] = {
+        "metrics.json": {
+            "epoch": seed,
+            "n_epochs": seed + 1,
+            "valid_metric": "NDCG@20",
+            "protocol": {
+                "eval_args": {"split": {"LS": "valid_and_test"}, "order": "TO"},
+                "mask_history": True,
+                "n_candidates": 100,
+                "ties": "expectation over their random order",
+                **(protocol or {}),
+            },
+            "splits": {"test": metrics},
+        },
+        "dataset.json": {"name": "amazon-toys", **counts, "n_valid_rows": n, "n_test_rows": n},
+        "model.json": {"name": model, "display_name": model},
+        "environment.json": {"n_parameters": 1234},
+        "config.yaml": {"epochs": 3, "MAX_ITEM_LIST_LENGTH": 20, **(settings or {})},
+    }
+    files = {name: json.dumps(value).encode() for name, value in content.items()}
+    path = folder / f"{model}-{identity}-s{seed}"
+    return read_run(complete_by_hand(path, {**files, "ranks.npz": archive.getvalue()}))
 
 
 def config(data: Path, runs: Path, **changes: Any) -> Config:

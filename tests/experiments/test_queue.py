@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +17,7 @@ import pytest
 from recbole_prism.errors import ConfigError
 from recbole_prism.experiments import queue
 from recbole_prism.experiments.queue import Job, Queue
+from recbole_prism.quick_start import run
 from recbole_prism.run_store import RunSpec, inspect
 from tests.experiments import fakes
 
@@ -130,8 +131,6 @@ def test_a_run_of_another_live_process_is_waited_for(make: Callable[..., Queue],
     try:
         path = tmp_path / "runs/a"
         path.mkdir(parents=True)
-        import socket
-
         status = {"state": "running", "pid": other.pid, "host": socket.gethostname()}
         status["process_started"] = psutil.Process(other.pid).create_time()
         (path / "status.json").write_text(json.dumps(status))
@@ -151,33 +150,23 @@ def test_a_run_of_another_live_process_is_waited_for(make: Callable[..., Queue],
     assert seen[0] == "elsewhere" and [call["model"] for call in fakes.calls(tmp_path)] == ["b", "a"]
 
 
-QUEUE = """
-defaults: {epochs: 3, MAX_ITEM_LIST_LENGTH: 10, device: cpu}
-runs:
-  - {model: SASRec, dataset: cyclic, seeds: [1], settings: {train_batch_size: 4}}
-"""
-
-
-def test_a_queue_killed_hard_takes_its_run_with_it_and_goes_on(toy_path: Path, tmp_path: Path) -> None:
-    (tmp_path / "q.yaml").write_text(QUEUE)
-    command = [sys.executable, "-W", "ignore", "-m", "recbole_prism", "queue", str(tmp_path / "q.yaml")]
-    command += [f"--data_path={toy_path}", f"--checkpoint_dir={tmp_path / 'runs'}"]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-    status: dict[str, Any] = {}
-    deadline = time.monotonic() + 120
+def test_the_real_worker_stops_with_its_queue_and_the_run_goes_on(toy_path: Path, tmp_path: Path) -> None:
+    small = {"hidden_size": 8, "inner_size": 8, "n_layers": 1, "train_batch_size": 64, "MAX_ITEM_LIST_LENGTH": 5}
+    places = {"data_path": str(toy_path), "checkpoint_dir": str(tmp_path / "runs"), "device": "cpu", "n_threads": 1}
+    spec = RunSpec("name", "SASRec", "cyclic", 1, {**small, **places, "epochs": 40, "stopping_step": 40})
+    worker = subprocess.Popen(queue.WORKER, stdin=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps(spec.arguments()).encode() + b"\n")
+    worker.stdin.flush()
     while not list((tmp_path / "runs").glob("cyclic/*/resume/state.safetensors")):
-        assert first.poll() is None and time.monotonic() < deadline, first.communicate()[0]
-        time.sleep(0.01)
+        assert worker.poll() is None
+        time.sleep(0.005)
+    worker.stdin.close()  # as when the queue is killed
+    assert worker.wait() == 130
     (path,) = (tmp_path / "runs/cyclic").iterdir()
-    status = json.loads((path / "status.json").read_text())
-    worker = psutil.Process(status["pid"])
-    os.kill(first.pid, 9)
-    first.communicate()
-    worker.wait(60)
-    before = [json.loads(line) for line in (path / "history.jsonl").read_text().splitlines()]
-    assert inspect(path).state == "interrupted" and 1 <= len(before) < 3
-    second = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "1 runs: 1 complete" in second.stdout and "3 epochs" in second.stdout
-    after = [json.loads(line) for line in (path / "history.jsonl").read_text().splitlines()]
-    assert after[: len(before)] == before and [record["epoch"] for record in after] == [0, 1, 2]
+    before = (path / "history.jsonl").read_text().splitlines()
+    assert inspect(path).state == "interrupted" and 1 <= len(before) < 40
+    result = run(**spec.arguments())
+    after = (path / "history.jsonl").read_text().splitlines()
+    assert result["run_directory"] == str(path) and inspect(path).state == "complete"
+    assert after[: len(before)] == before and len(after) == result["n_epochs"] == 40

@@ -15,6 +15,7 @@ from recbole.utils.argument_list import dataset_arguments
 
 from recbole_prism.config import Config
 from recbole_prism.data.dataset import SequentialDataset
+from recbole_prism.data.dataset_info import DatasetInfo
 from recbole_prism.data.prepare import config_with_data
 from recbole_prism.errors import RunDirectoryError
 from recbole_prism.quick_start import identity_of
@@ -116,7 +117,7 @@ class RunStore:
     """Finds runs by their settings. Data is read once per set of settings that decide its rows."""
 
     def __init__(self) -> None:
-        self._fingerprints: dict[str, str] = {}
+        self._infos: dict[str, DatasetInfo] = {}
 
     def place(self, config: Config) -> Path:
         """Where the run of these settings, on the data as it is now, is or would be.
@@ -130,17 +131,21 @@ class RunStore:
 
     def fingerprint(self, config: Config) -> str:
         """Of the data set after splitting, as in dataset.json."""
+        return self.info(config).fingerprint
+
+    def info(self, config: Config) -> DatasetInfo:
+        """Counts of the data set after splitting, as in dataset.json."""
         resolved = config.resolved()
         key = repr([resolved.get(name) for name in _ROW_SETTINGS])
-        if key not in self._fingerprints:
+        if key not in self._infos:
             logger = logging.getLogger("recbole_prism")
             level = logger.level
             logger.setLevel(logging.WARNING)  # the run itself tells what it reads
             try:
-                self._fingerprints[key] = SequentialDataset(config).build()[0].info.fingerprint
+                self._infos[key] = SequentialDataset(config).build()[0].info
             finally:
                 logger.setLevel(level)
-        return self._fingerprints[key]
+        return self._infos[key]
 
 
 def inspect(path: Path) -> RunState:

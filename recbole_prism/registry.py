@@ -139,6 +139,12 @@ def _view_contrast(config: Mapping[str, Any]) -> ModelProperties:
     )
 
 
+def _intents_of_history(config: Mapping[str, Any]) -> ModelProperties:
+    """IOCRec: every position looks at the whole history, and in the published form at padding too."""
+    masks_padding = bool(config["mask_padding"])
+    return ModelProperties(padding_free=masks_padding, attention_logits=True, fixed_width=not masks_padding)
+
+
 _OWN = "recbole_prism.model.sequential_recommender"
 _RECBOLE = "recbole.model.sequential_recommender"
 
@@ -154,6 +160,7 @@ _LISTED: dict[str, ModelEntry] = {
         ModelEntry("ACSASRec", f"{_OWN}.acsasrec:ACSASRec", "AC-SASRec", _CALIBRATED_TRANSFORMER, "own"),
         ModelEntry("FAME", f"{_OWN}.fame:FAME", "FAME", _FACET_TRANSFORMER, "own"),
         ModelEntry("ICLRec", f"{_OWN}.iclrec:ICLRec", "ICLRec", _view_contrast, "own"),
+        ModelEntry("IOCRec", f"{_OWN}.iocrec:IOCRec", "IOCRec", _intents_of_history, "own"),
         ModelEntry("ELCRec", f"{_OWN}.elcrec:ELCRec", "ELCRec", _view_contrast, "own"),
         ModelEntry("ICSRec", f"{_OWN}.icsrec:ICSRec", "ICSRec", _PREFIX_TRANSFORMER, "own"),
         ModelEntry("FamouSRec", f"{_OWN}.famousrec:FamouSRec", "FamouSRec (reconstruction)", _NOT_CAUSAL, "own"),
@@ -162,7 +169,6 @@ _LISTED: dict[str, ModelEntry] = {
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
     )
 }
-_LATER = ("IOCRec",)
 
 
 def list_models() -> tuple[str, ...]:
@@ -186,7 +192,7 @@ def resolve(name: str) -> ModelEntry:
     """Find the model that `--model=name` means.
 
     Raises:
-        ModelError: The name is unknown, belongs to a later version, or names a class that breaks the contract.
+        ModelError: The name is unknown, or names a class that breaks the contract.
     """
     if name.lower().startswith("recbole:"):
         return _stock_entry(name.split(":", 1)[1])
@@ -201,9 +207,6 @@ def resolve(name: str) -> ModelEntry:
     for point in _entry_points():
         if _key(point.name) == _key(name):
             return _user_entry(point.value, origin="entry_point")
-    for later in _LATER:
-        if _key(later) == _key(name):
-            raise ModelError(f"{later} is not in this version", f"models of this version: {', '.join(list_models())}")
     raise _unknown_model(name)
 
 

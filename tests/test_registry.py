@@ -26,6 +26,7 @@ LISTED = (
     "ACSASRec",
     "FAME",
     "ICLRec",
+    "IOCRec",
     "ELCRec",
     "ICSRec",
     "FamouSRec",
@@ -33,7 +34,6 @@ LISTED = (
     "NARM",
     "Caser",
 )
-LATER = ("IOCRec",)
 
 
 class Declaring(SequentialRecommender):
@@ -55,12 +55,6 @@ def test_listed_models_load_under_any_spelling() -> None:
         assert issubclass(load_class(entry), SequentialRecommender)
         assert entry_of(load_class(entry)) is entry
     assert resolve("sas-rec").name == "SASRec"
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_later_models_say_so(name: str) -> None:
-    with pytest.raises(ModelError, match="not in this version"):
-        resolve(name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Inner products of whole sequences of states, computed where both sequences have a position only."""
+"""Inner products of whole sequences of states, computed where both sequences have a position only; their contrast."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from recbole_prism.model.functional.info_nce import info_nce_of_scores, unit_rows
 
 _SHRINK = 0.75  # a new block of positions begins where fewer than this share of the block's first rows are left
 
@@ -61,3 +63,20 @@ def sequence_gram(states: Tensor, lengths: np.ndarray) -> Tensor:
     back = torch.from_numpy(np.argsort(order, kind="stable")).to(states.device)
     gram = _SequenceGram.apply(states[torch.from_numpy(order).to(states.device)], list(_blocks(lengths)))
     return gram[back][:, back]
+
+
+def sequence_info_nce(states: Tensor, lengths: np.ndarray, temperature: float, similarity: str) -> Tensor:
+    """`info_nce` of concatenated states: of `states[:B].flatten(1)` and `states[B:].flatten(1)`.
+
+    Args:
+        states: [2B, w, m], zero behind each sequence's length; the first views first.
+        lengths: Lengths of the sequences, on the CPU. [2B]
+        temperature: tau > 0.
+        similarity: `cosine` or `dot`.
+
+    Returns:
+        Scalar.
+    """
+    if similarity == "cosine":
+        states = unit_rows(states.flatten(1)).view_as(states)
+    return info_nce_of_scores(sequence_gram(states, lengths) / temperature)

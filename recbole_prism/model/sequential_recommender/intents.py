@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.info_nce import info_nce
@@ -16,9 +15,7 @@ from recbole_prism.model.functional.kmeans import KMeans
 from recbole_prism.model.functional.pooling import looks_at_padding, pool
 from recbole_prism.model.functional.random_hash import hash_seed
 from recbole_prism.model.layers.intents import IntentUsage
-from recbole_prism.model.layers.packed import pack
-from recbole_prism.model.layers.states import States
-from recbole_prism.model.sequential_recommender.transformer import Branch, TransformerRecommender
+from recbole_prism.model.sequential_recommender.transformer import TransformerRecommender
 
 STREAM_KMEANS = 101  # of random_hash, apart from the loader's streams
 _CHUNK = 1024  # sequences encoded at a time in an E-step
@@ -44,9 +41,8 @@ class IntentRecommender(TransformerRecommender):
                 )
         super().__init__(config, dataset)
         self.seed = int(config["seed"])
-        self.info_nce = partial(
-            info_nce, temperature=float(config["cl_temperature"]), similarity=config["cl_similarity"]
-        )
+        self.temperature, self.similarity = float(config["cl_temperature"]), str(config["cl_similarity"])
+        self.info_nce = partial(info_nce, temperature=self.temperature, similarity=self.similarity)
         self.kmeans = KMeans(
             n_clusters=config["n_intents"],
             n_iterations=config["kmeans_iters"],
@@ -59,25 +55,6 @@ class IntentRecommender(TransformerRecommender):
     def epoch_scalars(self) -> dict[str, float]:
         """Intents in use and share of the largest among the epoch's rows."""
         return self.usage.read()
-
-    # ---- encoding
-
-    def encode_states(self, branches: Sequence[Branch]) -> States:
-        """States of all positions of several branches in one pass; packed on the fast path.
-
-        Args:
-            branches: Pairs of item ids [B, w] and lengths [B]; of one width without the fast path.
-        """
-        lengths, n_rows = torch.cat([length for _, length in branches]), branches[0][1].shape[0]
-        if not self.fast_path:
-            width = max(seq.shape[1] for seq, _ in branches)
-            stacked = torch.cat([functional.pad(seq, (0, width - seq.shape[1])) for seq, _ in branches])
-            return States(self.encode_padded(stacked, lengths)[0], lengths, n_rows, None)
-        batch = pack(branches)
-        hidden = self.embed(batch.items, batch.positions)
-        for layer in self.trm_encoder.layers:
-            hidden, _, _ = layer.packed(hidden, batch)
-        return States(hidden, lengths, n_rows, batch)
 
     # ---- clustering
 

@@ -8,11 +8,13 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.model.sequential_recommender.sasrec import SASRec as RecBoleSASRec
 from torch import Tensor
+from torch.nn import functional
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.layers.encoder import TransformerEncoder
 from recbole_prism.model.layers.packed import Packed, pack, visible_keys
+from recbole_prism.model.layers.states import PackedStates, PaddedStates, States
 from recbole_prism.model.sequential_recommender.common import check_loss_type, fast_path_of
 from recbole_prism.model.sequential_recommender.item_scores import ItemScores
 
@@ -77,6 +79,23 @@ class TransformerRecommender(ItemScores, RecBoleSASRec):
             return tuple(self._last(*branch) for branch in branches)
         batch = pack(branches, causal=self.causal)
         return self.encode_packed(batch).split(sizes)
+
+    def encode_states(self, branches: Sequence[Branch]) -> States:
+        """States of all positions of several branches in one pass; packed on the fast path.
+
+        Args:
+            branches: Pairs of item ids [B, w] and lengths [B].
+        """
+        lengths, n_rows = torch.cat([length for _, length in branches]), branches[0][1].shape[0]
+        if not self.fast_path:
+            width = max(seq.shape[1] for seq, _ in branches)
+            stacked = torch.cat([functional.pad(seq, (0, width - seq.shape[1])) for seq, _ in branches])
+            return PaddedStates(self.encode_padded(stacked, lengths)[0], lengths, n_rows, stacked)
+        batch = pack(branches, causal=self.causal)
+        hidden = self.embed(batch.items, batch.positions)
+        for layer in self.trm_encoder.layers:
+            hidden, _, _ = layer.packed(hidden, batch)
+        return PackedStates(hidden, lengths, n_rows, batch.items, batch)
 
     def encode_packed(self, batch: Packed) -> Tensor:
         """[S, d] at the last position of each packed sequence, in original order."""

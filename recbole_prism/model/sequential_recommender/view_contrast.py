@@ -7,10 +7,9 @@ from typing import Any
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
-from recbole_prism.model.functional.info_nce import info_nce_of_scores, unit_rows
 from recbole_prism.model.functional.pooling import pool
-from recbole_prism.model.functional.sequence_gram import sequence_gram
-from recbole_prism.model.layers.states import States
+from recbole_prism.model.functional.sequence_gram import sequence_info_nce
+from recbole_prism.model.layers.states import PackedStates, States
 from recbole_prism.model.sequential_recommender.intents import IntentRecommender
 from recbole_prism.model.sequential_recommender.transformer import branch_of
 from recbole_prism.model.sequential_recommender.views import ViewRecommender
@@ -33,8 +32,6 @@ class ViewContrast(ViewRecommender, IntentRecommender):
         self.seqcl_pooling: str = config["seqcl_pooling"]
         self.intent_pooling: str = config["intent_pooling"]
         self.reuse_views = bool(config["reuse_views"])
-        self.temperature = float(config["cl_temperature"])
-        self.cosine = config["cl_similarity"] == "cosine"
 
     @classmethod
     def needs(cls, config: Any) -> frozenset[str]:
@@ -59,12 +56,9 @@ class ViewContrast(ViewRecommender, IntentRecommender):
         """
         n_rows = encoded.n_rows
         views = slice(n_rows, 3 * n_rows)
-        if self.seqcl_pooling == "concat_valid" and encoded.batch is not None:
-            kept = states[views]
-            if self.cosine:
-                kept = unit_rows(kept.flatten(1)).view_as(kept)
-            gram = sequence_gram(kept, encoded.batch.host_lengths[views])
-            return info_nce_of_scores(gram / self.temperature)
+        if self.seqcl_pooling == "concat_valid" and isinstance(encoded, PackedStates):
+            lengths = encoded.batch.host_lengths[views]
+            return sequence_info_nce(states[views], lengths, self.temperature, self.similarity)
         pooled = pool(states[views], encoded.lengths[views], self.seqcl_pooling)
         return self.info_nce(pooled[:n_rows], pooled[n_rows:])
 

@@ -43,7 +43,7 @@ def test_example_of_an_own_model_trains(toy_path: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
+    "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name
 )
 def test_links_and_paths_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")

@@ -32,9 +32,16 @@ from recbole_prism.run_directory import (
 )
 from recbole_prism.run_files import read_json
 from recbole_prism.run_log import RunLog
-from recbole_prism.run_outputs import environment, n_parameters, result_of, summarise, write_description
+from recbole_prism.run_outputs import (
+    compare_with_counting,
+    environment,
+    n_parameters,
+    result_of,
+    summarise,
+    write_description,
+)
 from recbole_prism.schema import MAX_LIST_LENGTH
-from recbole_prism.trainer import Trainer, seed_everything
+from recbole_prism.trainer import CountingTrainer, Trainer, seed_everything
 from recbole_prism.trainer.resume import failure_marked
 from recbole_prism.trainer.trainer import Callback
 
@@ -187,7 +194,7 @@ def _train(
     source = train._dataset if config.model_entry.origin == "stock" else train.info
     with _stock_failure(config, "be built"):
         model = config.model_class(config, source).to(config["device"])
-    if n_parameters(model) == 0:
+    if n_parameters(model) == 0 and not config.properties.counted:
         raise ModelError(
             f"the model {config.model_entry.name} has no parameters to train",
             "assign its layers and nn.Parameter tensors to self in __init__, and leave requires_grad on",
@@ -195,7 +202,7 @@ def _train(
     logger.info("%s: %s parameters", config.model_entry.display_name, f"{n_parameters(model):,}")
     if directory is not None:
         write_description(directory, config, model, test.dataset)
-    trainer = Trainer(config, model, directory)
+    trainer = (CountingTrainer if config.properties.counted else Trainer)(config, model, directory)
     with _stock_failure(config, "be trained"):
         trainer.fit(train, valid, show_progress=config["show_progress"], callback_fn=callback_fn)
     return trainer
@@ -214,7 +221,9 @@ def _test(
         seconds[split] = time.perf_counter() - clock
     metrics = summarise(config, trainer, ranks, {"valid": valid.dataset, "test": test.dataset}, seconds)
     _log_result(config, metrics)
-    check_diversity(ranks["test"], test.dataset.item_num)
+    if not config.properties.counted:
+        check_diversity(ranks["test"], test.dataset.item_num)
+        metrics["baselines"] = compare_with_counting(config, metrics["best_valid_score"], loaders)
     if directory is not None:
         directory.write_ranks(ranks)
         directory.write_json("metrics.json", metrics)

@@ -31,6 +31,7 @@ class ModelProperties:
         attention_logits: The last layer's raw attention logits can be had.
         all_positions_loss: The loss has a term at every position.
         fixed_width: Batches must be MAX_ITEM_LIST_LENGTH wide.
+        counted: Nothing is trained: `count(train_rows)` takes all there is to know from the training split.
     """
 
     causal: bool = False
@@ -40,6 +41,7 @@ class ModelProperties:
     attention_logits: bool = False
     all_positions_loss: bool = False
     fixed_width: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,6 @@ def _star_rec(config: Mapping[str, Any]) -> ModelProperties:
     )
 
 
-
-
 def _view_contrast(config: Mapping[str, Any]) -> ModelProperties:
     """ICLRec and ELCRec: what they are trained on depends on the poolings."""
     poolings = {config["seqcl_pooling"], config["intent_pooling"]}
@@ -137,6 +137,9 @@ def _view_contrast(config: Mapping[str, Any]) -> ModelProperties:
         attention_logits=True,
         fixed_width=sees_padding,
     )
+
+
+_COUNTED = _Declared(padding_free=True, counted=True)
 
 
 def _intents_of_history(config: Mapping[str, Any]) -> ModelProperties:
@@ -167,6 +170,8 @@ _LISTED: dict[str, ModelEntry] = {
         ModelEntry("STARRec", f"{_OWN}.starrec:STARRec", "STAR-Rec", _star_rec, "own"),
         ModelEntry("NARM", f"{_RECBOLE}.narm:NARM", "NARM", _Declared(padding_free=True), "recbole"),
         ModelEntry("Caser", f"{_RECBOLE}.caser:Caser", "Caser", _Declared(fixed_width=True), "recbole"),
+        ModelEntry("Popularity", f"{_OWN}.popularity:Popularity", "Popularity", _COUNTED, "own"),
+        ModelEntry("Markov", f"{_OWN}.markov:Markov", "Markov", _COUNTED, "own"),
     )
 }
 

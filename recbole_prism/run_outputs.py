@@ -13,8 +13,10 @@ from torch import nn
 from recbole_prism.config import Config
 from recbole_prism.data.dataset import SequentialDataset
 from recbole_prism.evaluation.ranks import Ranks
+from recbole_prism.evaluation.sanity import BASELINES, check_baselines
+from recbole_prism.registry import load_class, resolve
 from recbole_prism.run_directory import RunDirectory, Vocabulary, environment_report
-from recbole_prism.trainer import Trainer
+from recbole_prism.trainer import CountingTrainer, Trainer
 from recbole_prism.trainer.report import peak_memory_mb
 
 MASKED, UNMASKED = "masked", "unmasked"  # seen items removed from the candidates, or not
@@ -149,3 +151,30 @@ def result_of(config: Config, metrics: Mapping[str, Any], path: Optional[Path], 
         "run_directory": None if path is None else str(path),
         "reused": reused,
     }
+
+
+def compare_with_counting(
+    config: Config, score: Optional[float], loaders: tuple[Any, Any, Any]
+) -> Optional[dict[str, float]]:
+    """The validation metric of models that count, with a warning where a trained one is no better.
+
+    Args:
+        config: Of the trained model.
+        score: Its best validation metric; None without validation.
+        loaders: Of train, valid and test.
+
+    Returns:
+        Name -> validation metric; None without validation.
+    """
+    train, valid, _ = loaders
+    if score is None:
+        return None
+    rows = train.our_rows if config.model_entry.origin == "stock" else train.dataset
+    scores = {}
+    for name in BASELINES:
+        model = load_class(resolve(name))(config, train.info).to(config["device"])
+        model.count(rows)
+        scores[name] = CountingTrainer(config, model).evaluate(valid)[config["valid_metric"].lower()]
+    name, metric = config.model_entry.display_name, config["valid_metric"]
+    check_baselines(name, metric, score, scores, config["valid_metric_bigger"])
+    return scores

@@ -33,6 +33,8 @@ LISTED = (
     "STARRec",
     "NARM",
     "Caser",
+    "Popularity",
+    "Markov",
 )
 
 

@@ -26,9 +26,10 @@ Loaders = tuple[Union[TrainDataLoader, "StockTrainDataLoader"], FullSortEvalData
 
 
 class StockTrainDataLoader(RecBoleTrainDataLoader):
-    """RecBole's own training loader, able to start at any epoch, and with the others' `info`."""
+    """RecBole's own training loader, able to start at any epoch, and with our `info` and training part beside it."""
 
     info: DatasetInfo
+    our_rows: SequentialDataset
 
     def set_epoch(self, epoch: int) -> None:
         """Put the loader's generator where it stands at the start of an epoch, from 0."""
@@ -101,13 +102,13 @@ def _stock_loaders(config: Any, dataset: RecBoleSequentialDataset) -> Loaders:
                 f"RecBole numbers the values of '{field}' otherwise.",
                 "Remove rm_dup_inter, or run the model without 'recbole:'.",
             )
-    _, valid, test = ours.build()
+    our_rows, valid, test = ours.build()
     built = dataset.build()
     _warn_of_other_rows(built[2], test)
     train = StockTrainDataLoader(
         config, built[0], create_samplers(config, dataset, built)[0], shuffle=config["shuffle"]
     )
-    train.info = ours.info
+    train.info, train.our_rows = ours.info, our_rows
     return train, FullSortEvalDataLoader(config, valid), FullSortEvalDataLoader(config, test)
 
 

@@ -13,6 +13,7 @@ from recbole_prism.errors import EvaluationError
 from recbole_prism.evaluation.ranks import Ranks
 
 COLLAPSE_SHARE = 0.9
+COVERAGE_FLOOR = 0.01
 _logger = logging.getLogger("recbole_prism")
 
 
@@ -94,8 +95,9 @@ def check_diversity(ranks: Ranks, n_items: int, k: int = 10) -> float:
     """Warn if nearly everybody is recommended the same few items: a collapse to popularity, or a wrong index.
 
     Measured by the share of all top-k places that the 2k most recommended items fill (2k, because removing seen items
-    lets identical lists differ a little). At least `COLLAPSE_SHARE` is a collapse; a healthy model is far below it. Not
-    judged for fewer than 20 rows or fewer than 4k items, where a high share means nothing.
+    lets identical lists differ a little). At least `COLLAPSE_SHARE` is a collapse; a healthy model is far below it. So
+    is a coverage below `COVERAGE_FLOOR`: different items in the lists, of those that the lists have room for. Not
+    judged for fewer than 20 rows or fewer than 4k items, where neither means anything.
 
     Returns:
         The share; 0.0 where it is not judged.
@@ -112,5 +114,12 @@ def check_diversity(ranks: Ranks, n_items: int, k: int = 10) -> float:
             2 * k,
             100 * share,
             k,
+        )
+    n_different, n_possible = int((times > 0).sum()), min(n_items - 1, lists.size)
+    if share < COLLAPSE_SHARE and n_different < COVERAGE_FLOOR * n_possible:
+        _logger.warning(
+            "Hardly anything is recommended at all: all top-%d lists together hold %d different items of %d possible. "
+            "The model may have collapsed to a few lists.",
+            *(k, n_different, n_possible),
         )
     return share

@@ -62,12 +62,7 @@ class Trainer:
         self.eval_step = min(config["eval_step"], self.epochs)
         self.valid_metric: str = config["valid_metric"].lower()
         self.stopper = EarlyStopper(config["stopping_step"], config["valid_metric_bigger"])
-        self.optimizer = build_optimizer(
-            model.parameters(),
-            learner=config["learner"],
-            learning_rate=config["learning_rate"],
-            weight_decay=config["weight_decay"],
-        )
+        self._prepare()
         self.next_epoch = 0
         self.epoch: Optional[int] = None
         self.history: list[dict[str, Any]] = []
@@ -75,6 +70,15 @@ class Trainer:
         self.best_weights: Optional[dict[str, Tensor]] = None  # on the CPU
         self._directory: Optional[RunDirectory] = None  # where `fit` writes
         self._reads_back = True  # the next save is compared with what is read again
+
+    def _prepare(self) -> None:
+        """Make what training needs besides the model."""
+        self.optimizer = build_optimizer(
+            self.model.parameters(),
+            learner=self.config["learner"],
+            learning_rate=self.config["learning_rate"],
+            weight_decay=self.config["weight_decay"],
+        )
 
     def fit(
         self,
@@ -232,14 +236,18 @@ class Trainer:
         self.history.append(record)
         self.next_epoch = epoch + 1
         if self._directory is not None:
-            self._directory.append_history(record)
-            resume.save(self, self._directory, read_back=self._reads_back)
-            self._reads_back = False
+            self._save(self._directory, record)
         if verbose:
             decimals = self.config["metric_decimal_place"], self.config["loss_decimal_place"]
             report.log_epoch(record, self.stopper, self.valid_metric, *decimals)
         if callback_fn is not None and valid_result is not None:
             callback_fn(epoch, valid_result[self.valid_metric])
+
+    def _save(self, directory: RunDirectory, record: Mapping[str, Any]) -> None:
+        """Write the record of an epoch, and everything that going on from here needs."""
+        directory.append_history(record)
+        resume.save(self, directory, read_back=self._reads_back)
+        self._reads_back = False
 
     def _train_epoch(self, train_data: Any, epoch: int, show_progress: bool) -> tuple[dict[str, float], int]:
         """Train on every batch once.
@@ -270,7 +278,7 @@ class Trainer:
     def _train_batch(self, interaction: Interaction, tracker: LossTracker, epoch: int) -> None:
         """One optimizer step."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model.calculate_loss(to_device(interaction, self.device))  # type: ignore[operator]
+        loss = self._loss(to_device(interaction, self.device))  # type: ignore[operator]
         parts = named_parts(loss, type(self.model).__name__)
         bad = tracker.add(parts, interaction[ROW_ID] if ROW_ID in interaction else None)
         self._stop_if_bad(bad, epoch, parts if bad and bad.batch == tracker.n_batches - 1 else None)

@@ -11,7 +11,7 @@ from recbole.data.interaction import Interaction
 
 from recbole_prism.config import Config
 from recbole_prism.data.preparation import create_dataset, data_preparation
-from recbole_prism.registry import list_models
+from recbole_prism.registry import list_models, load_class, resolve
 
 # Small; without dropout equal inputs give equal outputs in training mode too; large weights make differences visible.
 SMALL = {
@@ -19,6 +19,10 @@ SMALL = {
     "embedding_size": 16, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "dropout_prob": 0.0,
     "dropout_probs": [0.0, 0.0], "initializer_range": 0.2, "show_progress": False, "n_intents": 8, "kmeans_restarts": 1,
 }  # fmt: skip
+
+
+COUNTED = tuple(name for name in list_models() if hasattr(load_class(resolve(name)), "count"))
+TRAINED = tuple(name for name in list_models() if name not in COUNTED)
 
 
 class Case(NamedTuple):
@@ -41,6 +45,8 @@ def make_case(data_path: Path, model: str, dataset: str = "cyclic", **settings: 
     model = config.model_class(config, loaders[0].dataset.info)
     if hasattr(model, "on_train_epoch_start"):  # as the trainer does
         model.on_train_epoch_start(loaders[0].dataset, 0)
+    if config.properties.counted:
+        model.count(loaders[0].dataset)
     return Case(config, model, *loaders)
 
 

@@ -11,10 +11,10 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 from torch.nn import functional
 
-from recbole_prism.errors import ConfigError
+from recbole_prism.errors import ConfigError, ModelError
 from recbole_prism.model.sequential_recommender.sasrec import SASRec
-from recbole_prism.registry import list_models, resolve
-from tests.contracts.conftest import Case, first_batch, make_case
+from recbole_prism.registry import resolve
+from tests.contracts.conftest import COUNTED, TRAINED, Case, first_batch, make_case
 
 
 def total(parts: Any) -> Tensor:
@@ -63,10 +63,13 @@ def test_declared_padding_free(case: Case) -> None:
         assert case.config["model"] == "Caser"  # a stock class whose results may depend on the width
         return
     batch, train = first_batch(case.test), first_batch(case.train)
-    before, loss = scores(case, batch), loss_of(case, train)
+    before = scores(case, batch)
+    assert torch.allclose(scores(case, changed(batch, item_id_list=widened(batch["item_id_list"]))), before, atol=1e-5)
+    if case.config.properties.counted:
+        return
+    loss = loss_of(case, train)
     wide = {name: widened(value) for name, value in train.interaction.items() if name.endswith("item_id_list")}
     assert loss_of(case, changed(train, **wide)) == pytest.approx(loss, rel=1e-5)
-    assert torch.allclose(scores(case, changed(batch, item_id_list=widened(batch["item_id_list"]))), before, atol=1e-5)
     if case.config.model_entry.origin == "own":
         with torch.no_grad():
             case.model.item_embedding.weight[0] += 5.0
@@ -122,6 +125,8 @@ def test_declared_attention_logits(case: Case) -> None:
 
 
 def test_loss_is_finite_reaches_parameters_and_falls(toy_path: Path, case: Case) -> None:
+    if case.config.properties.counted:
+        return
     batch = first_batch(case.train)
     model = case.model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -158,7 +163,7 @@ def rows_of_kind(batch: Interaction, kind: str) -> Interaction:
     return batch
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
     case = make_case(toy_path, name)
@@ -169,7 +174,7 @@ def test_degenerate_batches_train(toy_path: Path, name: str, kind: str) -> None:
     assert all(torch.isfinite(p.grad).all() for p in case.model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", [name for name in list_models() if resolve(name).origin == "own"])
+@pytest.mark.parametrize("name", [name for name in TRAINED if resolve(name).origin == "own"])
 def test_fast_path_equals_plain_path(toy_path: Path, name: str) -> None:
     """Scores, losses and gradients on the loader's own batches (random parts of the model switched off)."""
     results = []
@@ -203,3 +208,11 @@ class Silent(SASRec):
         "attn_dropout_prob": 0.0, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "initializer_range": 0.02,
         "loss_type": "CE",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counted_models_have_nothing_to_train(toy_path: Path, name: str) -> None:
+    case = make_case(toy_path, name)
+    assert case.config.properties.counted and not list(case.model.parameters()) and list(case.model.buffers())
+    with pytest.raises(ModelError, match="no loss"):
+        case.model.calculate_loss(first_batch(case.train))

@@ -66,6 +66,18 @@ def test_collapse_warns(caplog: pytest.LogCaptureFixture) -> None:
     assert "same recommendations" in caplog.text
 
 
+def test_a_few_lists_for_many_users_warn(caplog: pytest.LogCaptureFixture) -> None:
+    """Four different lists: no 20 items fill nearly all places, but 40 of 10,000 are all that is ever recommended."""
+    lists = np.array([np.arange(10) + 1 + 10 * (user % 4) for user in range(600)])
+    with caplog.at_level(logging.WARNING, logger="recbole_prism"):
+        assert check_diversity(ranks_with(lists), 10_001) == pytest.approx(0.5)
+    assert "40 different items of 6000 possible" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="recbole_prism"):
+        check_diversity(ranks_with(lists), 4_001)  # 1 % of all items
+    assert caplog.text == ""
+
+
 def test_healthy_lists_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     cycle = (np.arange(60)[:, None] + np.arange(20)) % 40 + 1  # the next 20 of a cycle of 40 items
     with caplog.at_level(logging.WARNING, logger="recbole_prism"):

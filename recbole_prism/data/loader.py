@@ -288,7 +288,7 @@ class TrainDataLoader(_Loader):
         for view, (view_items, view_lengths) in zip(VIEWS, augmentation.two_views(items, lengths, *draws)):
             if view in self.needs:
                 width = self.width or int(view_lengths.max())
-                interaction[f"{view}_{names[0]}"] = torch.from_numpy(view_items[:, :width])
+                interaction[f"{view}_{names[0]}"] = torch.from_numpy(np.ascontiguousarray(view_items[:, :width]))
                 interaction[f"{view}_{names[1]}"] = torch.from_numpy(view_lengths)
 
     def _add_cloze(self, key: _Key, interaction: Interaction) -> None:

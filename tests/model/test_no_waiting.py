@@ -26,7 +26,7 @@ class Counts:
 
 def batch_without_values(host_copies: bool) -> Interaction:
     fields = {"item_id": torch.ones(len(LENGTHS), dtype=torch.int64)}
-    for prefix in ("", "partner_"):
+    for prefix in ("", "partner_", "view_1_", "view_2_"):
         fields[f"{prefix}item_id_list"] = torch.ones(len(LENGTHS), WIDTH, dtype=torch.int64)
         fields[f"{prefix}item_length"] = torch.ones(len(LENGTHS), dtype=torch.int64)
         if host_copies:
@@ -47,6 +47,10 @@ def model_without_values(name: str, **settings: Any) -> Any:
         ("SASRec", {}),
         ("PRISM", {}),
         ("PRISM", {"spcl_anchor": "fresh", "boost_center": True}),
+        ("CL4SRec", {}),
+        ("CL4SRec", {"aug_mask_token": "padding"}),
+        ("DuoRec", {}),
+        ("DuoRec", {"contrast": "us", "cl_filter_same": True}),
         ("ACSASRec", {}),
         ("ACSASRec", {"combine_option": "annealing"}),
         ("FAME", {}),

@@ -43,7 +43,8 @@ def reproduce_main(argv: Sequence[str]) -> int:
     seeds = _seeds(args.seeds) or study.seeds
     datasets = _names(args.datasets) or list(study.datasets)
     only_looks = args.dry_run or args.report
-    plan = plan_study(study, datasets, seeds, settings, n_jobs=args.jobs, prepares=not only_looks)
+    measured = Path(args.measured) if args.measured else None
+    plan = plan_study(study, datasets, seeds, settings, n_jobs=args.jobs, prepares=not only_looks, measured=measured)
     say(_summary(plan, args.jobs))
     if args.dry_run:
         say(job_lines(plan))
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="", metavar="N", help="a number of seeds from 2020 on, or seeds: 2020,2021")
     parser.add_argument("--dry-run", action="store_true", help="list the runs and the time they will take")
     parser.add_argument("--report", action="store_true", help="write pages from the runs that are there; make none")
+    parser.add_argument("--measured", metavar="FOLDER", help="more runs, for the estimates of time alone")
     parser.add_argument("--out", metavar="FOLDER", help="where to (default: reproduced/WHAT)")
     add_queue_options(parser)
     return parser

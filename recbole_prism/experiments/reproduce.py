@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from recbole_prism import registry
 from recbole_prism.config import Config
@@ -68,6 +68,7 @@ def plan_study(
     *,
     n_jobs: int = 1,
     prepares: bool = True,
+    measured: Optional[Path] = None,
 ) -> StudyPlan:
     """Look at what there is and what is to be run; nothing is trained.
 
@@ -78,6 +79,8 @@ def plan_study(
         settings: Of all runs.
         n_jobs: How many are to run at the same time.
         prepares: Prepare data that is known and not there; else it is left out.
+        measured: Folder whose complete runs, slim ones too, tell how fast this machine is, besides those where the runs
+            go.
 
     Raises:
         RecBolePrismError: A setting is wrong, or nothing can be run at all.
@@ -92,7 +95,8 @@ def plan_study(
     store = RunStore()
     jobs = plan_jobs(specs, store, n_jobs)
     pairs = [(variant, dataset) for _ in seeds for dataset in usable for variant in variants]
-    speed = Speed(find_runs(Path(jobs[0].config["checkpoint_dir"]).expanduser()))
+    folders = [Path(jobs[0].config["checkpoint_dir"]).expanduser(), *([measured] if measured else [])]
+    speed = Speed(run for folder in folders for run in find_runs(folder))
     estimates = [speed.of(job, store.info(job.config).n_train_rows) for job in jobs]
     return StudyPlan(known, tuple(usable), tuple(seeds), jobs, pairs, left_out, estimates)
 

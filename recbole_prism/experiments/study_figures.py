@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from recbole_prism.errors import RecBolePrismError
+from recbole_prism.experiments.claims import row_metric
 from recbole_prism.experiments.costs import cost_of
 from recbole_prism.experiments.printed import printed_values
 from recbole_prism.experiments.studies import NDCG, SWEEPS, Study, sweep_key
@@ -21,11 +22,7 @@ _SYMBOLS = {"lambda": "λ", "tau": "τ", "rho": "ρ"}
 
 def scores(runs: Mapping[int, RunArtifact], metric: str) -> list[float]:
     """A test metric of each seed, under the runs' own way of counting seen items."""
-    found = []
-    for run in runs.values():
-        key = "masked" if run.metrics["protocol"]["mask_history"] else "unmasked"
-        found.append(float(run.metrics["splits"]["test"][key][metric]))
-    return found
+    return [float(row_metric(run, metric).mean()) for run in runs.values()]
 
 
 def save_dots(study: Study, dataset: str, runs: Runs, folder: Path) -> Path:

@@ -101,6 +101,7 @@ def check_all(
         raise ConfigError(f"device is {values['device']!r} (from {origin['device']})", _DEVICE)
     config_values.check_values(values, origin)
     config_values.check_effect(values, origin, entry, defaults)
+    config_values.check_compile(values, origin, entry)
     config_columns.check_names(values, origin)
     config_columns.check_form(values, origin, entry)
     _check_eval_args(values["eval_args"], origin["eval_args"])

@@ -86,6 +86,20 @@ def check_effect(
             raise ConfigError(cause, cure)
 
 
+def check_compile(values: Mapping[str, Any], origin: Mapping[str, str], entry: ModelEntry) -> None:
+    """Refuse to compile what has other shapes in every batch.
+
+    Raises:
+        ConfigError: `compile` together with packed batches.
+    """
+    if values["compile"] and values["fast_path"] and entry.origin == "own":
+        raise ConfigError(
+            f"compile: True (from {origin['compile']}) does not go with fast_path: True, whose packed batches have other "
+            "shapes every time",
+            "add fast_path: False, if that is faster for this data and device; or leave compile out",
+        )
+
+
 def is_interval(text: str) -> bool:
     """Whether RecBole can read a text as intervals: "[5,inf)", "(0,1];[3,4)"."""
     for interval in text.split(";"):

@@ -145,6 +145,7 @@ SCHEMA: Mapping[str, Key] = {
     "n_threads": _count("Torch threads; ~ leaves them as they are.", "quick_start", high=1024, optional=True),
     "data_cache": _flag("Keep what was read in <data set>/cache/ and use it while it fits.", "data"),
     "fast_path": _flag("Work on valid tokens only; False keeps padded shapes (export, diagnosis).", "model"),
+    "compile": _flag("torch.compile of the training loss; goes on without it where it fails.", "trainer"),
     "save_histories": _flag(
         "Store the histories in the run directory; diagnosis and serving need them.", "run_directory"
     ),

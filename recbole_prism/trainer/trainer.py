@@ -21,6 +21,7 @@ from recbole_prism.progress import progress, row_bar
 from recbole_prism.run_directory import RunDirectory
 from recbole_prism.schema import LIST_METRICS
 from recbole_prism.trainer import checks, report, resume
+from recbole_prism.trainer.compiled import CompiledLoss
 from recbole_prism.trainer.losses import BadBatch, LossTracker, named_parts
 from recbole_prism.trainer.optim import build_optimizer
 from recbole_prism.trainer.stopper import EarlyStopper
@@ -37,7 +38,7 @@ class Trainer:
 
     Args:
         config: Settings; read here: learner, learning_rate, weight_decay, clip_grad_norm, epochs, eval_step,
-            stopping_step, valid_metric, valid_metric_bigger, metrics, topk, tail_ratio, mask_history,
+            stopping_step, compile, valid_metric, valid_metric_bigger, metrics, topk, tail_ratio, mask_history,
             eval_memory_gb, metric_decimal_place, loss_decimal_place, device.
         model: A RecBole sequential recommender on `config["device"]`. `calculate_loss` may return a tensor, a tuple or
             `LossParts`. Optional hooks: `on_train_epoch_start(train_rows, epoch)` with the training split,
@@ -79,6 +80,8 @@ class Trainer:
             learning_rate=self.config["learning_rate"],
             weight_decay=self.config["weight_decay"],
         )
+        loss: Callable[[Interaction], Any] = self.model.calculate_loss  # type: ignore[assignment]
+        self._loss = CompiledLoss(loss) if self.config["compile"] else loss
 
     def fit(
         self,
@@ -278,7 +281,7 @@ class Trainer:
     def _train_batch(self, interaction: Interaction, tracker: LossTracker, epoch: int) -> None:
         """One optimizer step."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(to_device(interaction, self.device))  # type: ignore[operator]
+        loss = self._loss(to_device(interaction, self.device))
         parts = named_parts(loss, type(self.model).__name__)
         bad = tracker.add(parts, interaction[ROW_ID] if ROW_ID in interaction else None)
         self._stop_if_bad(bad, epoch, parts if bad and bad.batch == tracker.n_batches - 1 else None)

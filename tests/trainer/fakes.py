@@ -143,6 +143,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "learning_rate": 0.05,
         "weight_decay": 0.0,
         "clip_grad_norm": None,
+        "compile": False,
         "epochs": 4,
         "eval_step": 1,
         "stopping_step": 10,

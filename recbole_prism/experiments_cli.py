@@ -8,7 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Iterator, Optional
@@ -17,13 +18,14 @@ from recbole_prism.data_cli import setting_of
 from recbole_prism.errors import EvaluationError
 from recbole_prism.experiments import compare
 from recbole_prism.experiments.benchmark import benchmark_specs, benchmark_tables, missing_lines, write_tables
+from recbole_prism.experiments.launch import LocalRun, ray_cluster
 from recbole_prism.experiments.queue import FAILED, Job, Queue, plan_jobs
 from recbole_prism.experiments.queue_file import read_queue
 from recbole_prism.experiments.queue_table import all_lines, job_line, live_lines, summary_line
 from recbole_prism.experiments.slim import slim_copy
 from recbole_prism.experiments.table_text import to_markdown
 from recbole_prism.run_files import write_text, writing
-from recbole_prism.run_store import COMPLETE, DAMAGED
+from recbole_prism.run_store import COMPLETE, DAMAGED, RunSpec
 
 _REDRAW_SECONDS = 2.0  # on a terminal
 _TELL_SECONDS = 600.0  # elsewhere
@@ -53,38 +55,47 @@ def queue_main(argv: Sequence[str]) -> int:
     parser.add_argument("--status", action="store_true", help="show how far every run is, and start nothing")
     args, rest = parser.parse_known_args(list(argv))
     find_modules_here()
-    jobs = plan_jobs(read_queue(args.file, dict(map(setting_of, rest))), n_jobs=args.jobs)
+    jobs = plan(read_queue(args.file, dict(map(setting_of, rest))), args.jobs, args.address)
     if args.status:
         say(all_lines(jobs, args.jobs, 0.0))
         return 0
-    return run_jobs(jobs, f"queue-{args.file.stem}", args.jobs, args.budget)
+    return run_jobs(jobs, f"queue-{args.file.stem}", args.jobs, args.budget, args.address)
 
 
 def add_queue_options(parser: argparse.ArgumentParser) -> None:
     """The options of every verb that makes many runs."""
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time (default: 1)")
     parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="make the runs on a Ray cluster (auto: the one this machine is in)",
+    )
+    parser.add_argument(
         "--budget", type=float, metavar="HOURS", help="stop after so long; what is not done can be gone on with"
     )
 
 
-def run_jobs(jobs: Sequence[Job], name: str, n_jobs: int, budget_hours: Optional[float]) -> int:
+def run_jobs(
+    jobs: Sequence[Job], name: str, n_jobs: int, budget_hours: Optional[float], address: Optional[str] = None
+) -> int:
     """Make runs with a live table, and tell at the end what became of each.
 
     Args:
-        jobs: From `plan_jobs`.
+        jobs: From `plan`.
         name: Of the folder, beside the run directories, for what the processes print.
         n_jobs: How many at the same time.
         budget_hours: None: until all are made.
+        address: Of a Ray cluster; None: this machine.
 
     Returns:
         Exit status; see `queue_main`.
     """
-    logs = Path(os.path.expanduser(jobs[0].config["checkpoint_dir"])) / "logs" / name
+    logs = Path(os.path.abspath(os.path.expanduser(jobs[0].config["checkpoint_dir"]))) / "logs" / name
     table = LiveTable(n_jobs)
-    queue = Queue(jobs, logs, n_jobs=n_jobs, budget_hours=budget_hours, report=table.show)
-    with stop_on_signals():
-        queue.run()
+    with nullcontext(LocalRun) if address is None else ray_cluster(address) as launch:
+        queue = Queue(jobs, logs, n_jobs=n_jobs, budget_hours=budget_hours, report=table.show, launch=launch)
+        with stop_on_signals():
+            queue.run()
     table.end()
     say(all_lines(jobs, n_jobs, table.passed))
     bad = [job for job in jobs if job.state in (FAILED, DAMAGED)]
@@ -92,6 +103,18 @@ def run_jobs(jobs: Sequence[Job], name: str, n_jobs: int, budget_hours: Optional
         say(["", "not made:", *(f"  {job.spec.label}: {job.reason}" for job in bad)])
         return 1
     return 0 if all(job.state == COMPLETE for job in jobs) else 3
+
+
+def plan(specs: Sequence[RunSpec], n_jobs: int, address: Optional[str] = None) -> list[Job]:
+    """`plan_jobs`; a cluster gets absolute paths, because its processes start elsewhere."""
+    return plan_jobs(specs if address is None else [_absolute(spec) for spec in specs], n_jobs=n_jobs)
+
+
+def _absolute(spec: RunSpec) -> RunSpec:
+    resolved = spec.config().resolved()
+    places = {key: os.path.abspath(os.path.expanduser(resolved[key])) for key in ("data_path", "checkpoint_dir")}
+    files = tuple(os.path.abspath(file) for file in spec.files)
+    return replace(spec, settings={**spec.settings, **places}, files=files)
 
 
 class LiveTable:
@@ -198,8 +221,8 @@ def benchmark_main(argv: Sequence[str]) -> int:
     specs = benchmark_specs(
         _split(args.models), _split(args.datasets), args.seeds, dict(map(setting_of, rest)), args.config_files.split()
     )
-    jobs = plan_jobs(specs, n_jobs=args.jobs)
-    status = run_jobs(jobs, "benchmark", args.jobs, args.budget)
+    jobs = plan(specs, args.jobs, args.address)
+    status = run_jobs(jobs, "benchmark", args.jobs, args.budget, args.address)
     tables = benchmark_tables(jobs, args.with_paper)
     if not tables:
         raise EvaluationError("no run is complete, so there is no table", "see the reasons above")

@@ -5,18 +5,17 @@ What is done stands in the run directories only, so the same queue started again
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional, Sequence
 
+from recbole_prism import run_files
 from recbole_prism.config import Config
 from recbole_prism.errors import ConfigError, RecBolePrismError
+from recbole_prism.experiments.launch import STOP_SECONDS, Launch, Launched, LocalRun
 from recbole_prism.run_store import (
     COMPLETE,
     DAMAGED,
@@ -33,8 +32,6 @@ from recbole_prism.run_store import (
 logger = logging.getLogger("recbole_prism")
 
 WAITING, ELSEWHERE = "waiting", "elsewhere"
-WORKER = (sys.executable, "-m", "recbole_prism.experiments.worker")
-STOP_SECONDS = 60.0  # an interrupted run has so long to write why it stopped
 POLL_SECONDS = 1.0
 _CRASHES = 2  # a process that was killed from outside (out of memory, say) is started once more
 
@@ -120,7 +117,7 @@ class Queue:
         n_jobs: How many run at the same time.
         budget_hours: No run goes on for longer; what is not done by then can be gone on with.
         report: Called about once a second with the jobs, and at the end.
-        worker: Command of a run's process; reads the run as a line of JSON and stops when its input is closed.
+        launch: Starts a run; by default in a process of this machine.
 
     Raises:
         ConfigError: n_jobs or budget_hours is not above 0.
@@ -134,7 +131,7 @@ class Queue:
         n_jobs: int = 1,
         budget_hours: Optional[float] = None,
         report: Callable[[Sequence[Job]], None] = lambda jobs: None,
-        worker: Sequence[str] = WORKER,
+        launch: Launch = LocalRun,
     ) -> None:
         if n_jobs < 1 or (budget_hours is not None and budget_hours <= 0):
             raise ConfigError(f"jobs {n_jobs}, budget {budget_hours}: both must be above 0", "--jobs=2 --budget=1.5")
@@ -143,8 +140,8 @@ class Queue:
         self._n_jobs = n_jobs
         self._deadline = None if budget_hours is None else time.monotonic() + 3600 * budget_hours
         self._report = report
-        self._worker = list(worker)
-        self._processes: list[tuple[Job, subprocess.Popen[bytes]]] = []
+        self._launch = launch
+        self._running: list[tuple[Job, Launched]] = []
 
     def run(self) -> list[Job]:
         """Make all runs that are not there; a failing one does not stop the others.
@@ -172,9 +169,9 @@ class Queue:
     def _start(self) -> None:
         """Fill the free places, in the order of the queue."""
         for job in self.jobs:
-            if len(self._processes) >= self._n_jobs:
+            if len(self._running) >= self._n_jobs:
                 return
-            if job.state not in (WAITING, ELSEWHERE) or any(job.path == other.path for other, _ in self._processes):
+            if job.state not in (WAITING, ELSEWHERE) or any(job.path == other.path for other, _ in self._running):
                 continue
             found = inspect(job.path)  # another queue, or the same settings under another name, may have made it
             if found.state in (COMPLETE, DAMAGED):
@@ -183,49 +180,37 @@ class Queue:
             elif found.state == RUNNING:
                 job.state, job.reason = ELSEWHERE, found.reason
             else:
-                self._launch(job)
+                self._begin(job)
 
-    def _launch(self, job: Job) -> None:
-        self._logs.mkdir(parents=True, exist_ok=True)
-        with open(self._log_of(job), "ab") as log:
-            process = subprocess.Popen(
-                self._worker,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the queue alone, which stops its runs in good order
-            )
-        self._processes.append((job, process))
+    def _begin(self, job: Job) -> None:
+        with run_files.writing(self._logs):
+            self._logs.mkdir(parents=True, exist_ok=True)
+        self._running.append((job, self._launch(job.spec.arguments(), self._log_of(job))))
         job.state, job.reason, job.started = RUNNING, "", time.monotonic()
         job.attempts += 1
-        try:
-            if process.stdin is not None:  # always: for the type checker
-                process.stdin.write(json.dumps(job.spec.arguments()).encode("ascii") + b"\n")
-                process.stdin.flush()
-        except BrokenPipeError:
-            logger.debug("%s ended before it read what to run", job.spec.label)  # _collect tells why
 
     def _collect(self) -> None:
         """Look at the running ones and take leave of those that ended."""
-        for job, process in list(self._processes):
+        for job, process in list(self._running):
             job.look()
-            if process.poll() is None:
+            status = process.poll()
+            if status is None:
                 continue
-            self._processes.remove((job, process))
-            _close(process)
+            self._running.remove((job, process))
+            process.stop()
             found = inspect(job.path)
             job.state, job.reason = found.state, found.reason
             if found.state == COMPLETE:
                 continue
-            if process.returncode < 0 and job.attempts < _CRASHES:
-                job.state, job.reason = WAITING, f"killed by signal {-process.returncode}, is started again"
+            if status < 0 and job.attempts < _CRASHES:
+                job.state, job.reason = WAITING, f"killed by signal {-status}, is started again"
                 logger.warning("%s: %s", job.spec.label, job.reason)
             elif found.state == RUNNING:  # another process was a moment faster
                 job.state = ELSEWHERE
-            elif process.returncode == 0:
+            elif status == 0:
                 job.state, job.reason = FAILED, "the sources or the data were changed meanwhile: start the queue again"
             elif found.state != DAMAGED:
-                job.state, job.reason = FAILED, self._why(job, process.returncode)
+                job.state, job.reason = FAILED, self._why(job, status)
 
     def _why(self, job: Job, status: int) -> str:
         """The last line that a failed run's process printed, without its cure."""
@@ -239,25 +224,13 @@ class Queue:
 
     def _stop(self) -> None:
         """Interrupt what runs; wait until each has said so in its directory."""
-        for _, process in self._processes:
-            _close(process)
+        for _, process in self._running:
+            process.stop()
         deadline = time.monotonic() + STOP_SECONDS
-        for job, process in self._processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for job, process in self._running:
+            process.wait(max(0.0, deadline - time.monotonic()))
             found = inspect(job.path)  # it may have been in its last second
             job.state = COMPLETE if found.state == COMPLETE else INTERRUPTED
             job.reason = found.reason
             job.look()
-        self._processes = []
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        try:
-            process.stdin.close()
-        except BrokenPipeError:
-            logger.debug("process %d had ended", process.pid)
+        self._running = []

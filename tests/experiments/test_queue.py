@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -16,6 +17,7 @@ import pytest
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.experiments import queue
+from recbole_prism.experiments.launch import WORKER, LocalRun
 from recbole_prism.experiments.queue import Job, Queue
 from recbole_prism.quick_start import run
 from recbole_prism.run_store import RunSpec, inspect
@@ -33,7 +35,8 @@ def make(toy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
         plan = {f"{name} s1": {"path": str(places[name]), "do": do} for name, do in runs.items()}
         (tmp_path / "plan.json").write_text(json.dumps(plan))
         jobs = [Job(RunSpec(name, name, "cyclic", 1), config, places[name]) for name in runs]
-        return Queue(jobs, tmp_path / "logs", worker=fakes.worker(tmp_path / "plan.json"), **(options or {}))
+        command = fakes.worker(tmp_path / "plan.json")
+        return Queue(jobs, tmp_path / "logs", launch=partial(LocalRun, worker=command), **(options or {}))
 
     return build
 
@@ -154,7 +157,7 @@ def test_the_real_worker_stops_with_its_queue_and_the_run_goes_on(toy_path: Path
     small = {"hidden_size": 8, "inner_size": 8, "n_layers": 1, "train_batch_size": 64, "MAX_ITEM_LIST_LENGTH": 5}
     places = {"data_path": str(toy_path), "checkpoint_dir": str(tmp_path / "runs"), "device": "cpu", "n_threads": 1}
     spec = RunSpec("name", "SASRec", "cyclic", 1, {**small, **places, "epochs": 40, "stopping_step": 40})
-    worker = subprocess.Popen(queue.WORKER, stdin=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    worker = subprocess.Popen(WORKER, stdin=subprocess.PIPE, cwd=Path(__file__).parents[2])
     assert worker.stdin is not None
     worker.stdin.write(json.dumps(spec.arguments()).encode() + b"\n")
     worker.stdin.flush()

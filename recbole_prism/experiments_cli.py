@@ -155,7 +155,8 @@ class LiveTable:
             self._redraw([])
 
     def _redraw(self, lines: list[str]) -> None:
-        width = os.get_terminal_size().columns
+        width, height = os.get_terminal_size()
+        lines = lines[: height - 1]  # what has scrolled away could not be drawn over
         up = f"\x1b[{self._n_lines}A" if self._n_lines else ""
         sys.stdout.write(f"{up}\x1b[J" + "".join(f"{line[: width - 1]}\n" for line in lines))
         sys.stdout.flush()

@@ -68,11 +68,13 @@ def benchmark_tables(jobs: Sequence[Job], with_paper: bool = False) -> list[Tabl
         RunDirectoryError: A run was changed meanwhile.
     """
     tables: list[Table] = []
+    shown = {job.spec.model: job.config.model_entry.display_name for job in jobs}
+    labels = {model: name if list(shown.values()).count(name) == 1 else model for model, name in shown.items()}
     for dataset in dict.fromkeys(job.spec.dataset for job in jobs):
         groups: dict[str, list[RunArtifact]] = {}
         for job in jobs:
             if job.spec.dataset == dataset and job.state == COMPLETE:
-                groups.setdefault(job.config.model_entry.display_name, []).append(read_run(job.path))
+                groups.setdefault(labels[job.spec.model], []).append(read_run(job.path))
         if groups:
             tables += build_tables(groups, with_paper)
     return tables

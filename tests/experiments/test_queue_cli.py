@@ -38,6 +38,18 @@ class Instant:
         """It has ended."""
 
 
+class Measured(Instant):
+    """A run that is complete at once, with numbers; SASRec fails with seed 2021."""
+
+    def __init__(self, arguments: Mapping[str, Any], log: Path) -> None:
+        log.write_text("error: no luck\n")
+        seed, place = arguments["config_dict"]["seed"], RunStore().place(Config(**arguments))
+        self._status = 2 if (arguments["model"], seed) == ("SASRec", 2021) else 0
+        if self._status == 0:
+            ranks = [seed - 2020, 0, 9] if arguments["model"] == "PRISM" else [9, 9, 0]
+            fakes.measured_run(place.parent, arguments["model"], seed, ranks, identity=place.name.split("-")[1])
+
+
 @pytest.fixture
 def instant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments_cli, "LocalRun", Instant)
@@ -77,6 +89,22 @@ def test_a_wrong_queue_is_refused_before_anything_is_made(
     assert "a s1: unknown" in capsys.readouterr().err and not (file.parent / "runs").exists()
     assert main(["queue", str(file), "--jobs=0"]) == 2
     assert main(["queue", str(file.parent / "nothing.yaml")]) == 2
+
+
+def test_a_benchmark_from_the_command_line(
+    toy_path: Path, tmp_path: Path, instant: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(experiments_cli, "LocalRun", Measured)
+    options = [f"--data_path={toy_path}", f"--checkpoint_dir={tmp_path / 'runs'}", f"--to={tmp_path / 'out'}"]
+    assert main(["benchmark", "--models=PRISM,SASRec", "--datasets=cyclic", "--seeds=2", *options]) == 1
+    shown = capsys.readouterr().out
+    page = (tmp_path / "out/benchmark.md").read_text()
+    assert "The table lacks SASRec-cyclic s2021 (failed)." in page and "SASRec-cyclic s2021: error: no luck" in shown
+    # Hit@1 of PRISM: 2/3 and 1/3; of SASRec: 1/3
+    assert "| PRISM | **0.5000 ± 0.2357** |" in page and "| SASRec | <ins>0.3333</ins> |" in page and "+50.0 %" in page
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".md", ".tex", ".csv", ".json"}
+    again = ["benchmark", "--models=prism", "--datasets=cyclic", "--seeds=2", *options]
+    assert main(again) == 0 and "2 complete (2 reused)" in capsys.readouterr().out
 
 
 def job(name: str, config: Config, state: str, **progress: Any) -> Job:

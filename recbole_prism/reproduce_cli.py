@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from recbole_prism.data_cli import setting_of
@@ -13,7 +14,7 @@ from recbole_prism.experiments.queue_table import duration
 from recbole_prism.experiments.reproduce import StudyPlan, counts_of, job_lines, plan_study
 from recbole_prism.experiments.studies import NAMES, PAPER_DATASETS, STUDIES, TABLE1, find_study
 from recbole_prism.experiments.study_report import write_counts, write_report
-from recbole_prism.experiments_cli import add_queue_options, find_modules_here, run_jobs, say
+from recbole_prism.experiments_cli import add_queue_options, find_modules_here, plan, run_jobs, say
 
 
 def reproduce_main(argv: Sequence[str]) -> int:
@@ -44,27 +45,32 @@ def reproduce_main(argv: Sequence[str]) -> int:
     datasets = _names(args.datasets) or list(study.datasets)
     only_looks = args.dry_run or args.report
     measured = Path(args.measured) if args.measured else None
-    plan = plan_study(study, datasets, seeds, settings, n_jobs=args.jobs, prepares=not only_looks, measured=measured)
-    say(_summary(plan, args.jobs))
+    make_jobs = partial(plan, n_jobs=args.jobs, address=args.address)
+    study_plan = plan_study(
+        study, datasets, seeds, settings, make_jobs=make_jobs, prepares=not only_looks, measured=measured
+    )
+    say(_summary(study_plan, args.jobs))
     if args.dry_run:
-        say(job_lines(plan))
+        say(job_lines(study_plan))
         return 0
-    status = 0 if args.report else run_jobs(plan.jobs, f"reproduce-{study.name}", args.jobs, args.budget)
-    files = write_report(plan, folder)
-    n_missing = sum(len(plan.missing(dataset)) for dataset in plan.datasets)
+    status = (
+        0 if args.report else run_jobs(study_plan.jobs, f"reproduce-{study.name}", args.jobs, args.budget, args.address)
+    )
+    files = write_report(study_plan, folder)
+    n_missing = sum(len(study_plan.missing(dataset)) for dataset in study_plan.datasets)
     say([f"{n_missing} runs are missing; the page lists them"] if n_missing else [])
     say([str(file) for file in files])
     return status
 
 
-def _summary(plan: StudyPlan, n_jobs: int) -> list[str]:
-    seconds, n_unknown = total(plan.estimates, n_jobs)
-    n_there = sum(not job.is_open for job in plan.jobs)
-    text = f"{plan.study.name}: {len(plan.jobs)} runs, {n_there} there"
-    bound = "at most " if any(estimate.is_bound for estimate in plan.estimates) else "about "
+def _summary(found: StudyPlan, n_jobs: int) -> list[str]:
+    seconds, n_unknown = total(found.estimates, n_jobs)
+    n_there = sum(not job.is_open for job in found.jobs)
+    text = f"{found.study.name}: {len(found.jobs)} runs, {n_there} there"
+    bound = "at most " if any(estimate.is_bound for estimate in found.estimates) else "about "
     text += f", {bound}{duration(seconds)} for the others" if seconds else ""
     text += f", {n_unknown} of unknown length (no run of their model was measured here)" if n_unknown else ""
-    return [text, *(f"left out: {line}" for line in plan.left_out)]
+    return [text, *(f"left out: {line}" for line in found.left_out)]
 
 
 def _names(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -16,7 +16,7 @@ from recbole_prism.experiments.estimate import Estimate, Speed
 from recbole_prism.experiments.queue import Job, plan_jobs
 from recbole_prism.experiments.studies import Study, Variant
 from recbole_prism.run_artifact import RunArtifact, read_run
-from recbole_prism.run_store import COMPLETE, RunStore, find_runs
+from recbole_prism.run_store import COMPLETE, RunSpec, RunStore, find_runs
 
 logger = logging.getLogger("recbole_prism")
 
@@ -66,7 +66,7 @@ def plan_study(
     seeds: Sequence[int],
     settings: Mapping[str, Any],
     *,
-    n_jobs: int = 1,
+    make_jobs: Callable[[Sequence[RunSpec]], list[Job]] = plan_jobs,
     prepares: bool = True,
     measured: Optional[Path] = None,
 ) -> StudyPlan:
@@ -77,7 +77,7 @@ def plan_study(
         datasets: On which data sets.
         seeds: With which seeds.
         settings: Of all runs.
-        n_jobs: How many are to run at the same time.
+        make_jobs: Checks the runs and looks at what is there.
         prepares: Prepare data that is known and not there; else it is left out.
         measured: Folder whose complete runs, slim ones too, tell how fast this machine is, besides those where the runs
             go.
@@ -91,12 +91,11 @@ def plan_study(
     if not variants or not usable:
         raise ConfigError(f"nothing of {study.name} can be run: {'; '.join(left_out)}", "prepare a data set first")
     known = Study(**{**vars(study), "variants": variants})
-    specs = known.specs(usable, seeds, settings)
-    store = RunStore()
-    jobs = plan_jobs(specs, store, n_jobs)
+    jobs = make_jobs(known.specs(usable, seeds, settings))
     pairs = [(variant, dataset) for _ in seeds for dataset in usable for variant in variants]
     folders = [Path(jobs[0].config["checkpoint_dir"]).expanduser(), *([measured] if measured else [])]
     speed = Speed(run for folder in folders for run in find_runs(folder))
+    store = RunStore()
     estimates = [speed.of(job, store.info(job.config).n_train_rows) for job in jobs]
     return StudyPlan(known, tuple(usable), tuple(seeds), jobs, pairs, left_out, estimates)
 

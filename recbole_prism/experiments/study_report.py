@@ -40,7 +40,9 @@ def write_report(plan: StudyPlan, folder: Path) -> list[Path]:
     """
     runs = {dataset: plan.runs(dataset) for dataset in plan.datasets}
     if not any(found for groups in runs.values() for found in groups.values()):
-        raise EvaluationError(f"there is no complete run of {plan.study.name}", "without --report they are made")
+        raise EvaluationError(
+            f"there is no complete run of {plan.study.name}", "leave --report out, or give more --budget"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     makers: dict[str, Callable[[StudyPlan, Mapping[str, Runs], Path], tuple[str, str, list[Path]]]] = {
         "accuracy": _accuracy,

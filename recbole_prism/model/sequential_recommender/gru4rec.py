@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from recbole.model.sequential_recommender.gru4rec import GRU4Rec as RecBoleGRU4Rec
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from recbole_prism.model.functional.host_copy import host_copy
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.sequential_recommender.common import check_loss_type, fast_path_of
 from recbole_prism.model.sequential_recommender.item_scores import ItemScores
@@ -44,14 +46,18 @@ class GRU4Rec(ItemScores, RecBoleGRU4Rec):
 
     def encode_packed(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
         """State at the last item of each history, [B, d], from valid items only."""
-        order = torch.argsort(item_seq_len, descending=True, stable=True)
-        steps = torch.arange(item_seq.shape[1], device=item_seq.device)
-        inside = steps[:, None] < item_seq_len[order]  # [w, B]: step by step, the longest history first
-        items = item_seq[order].T[inside]
-        running = inside.sum(dim=1)  # histories that still go on at each step; behind the longest one none
-        batch_sizes = running[: int(item_seq_len.max())].cpu()
-        _, last = self.gru_layers(PackedSequence(self.emb_dropout(self.item_embedding(items)), batch_sizes))
-        return self.dense(last[-1].index_select(0, torch.argsort(order)))
+        on_host = host_copy(item_seq_len)
+        order = np.argsort(-on_host, kind="stable")  # the longest history first
+        goes_on = np.arange(on_host.max())[:, None] < on_host[order]  # [longest, B]
+        steps, places = np.nonzero(goes_on)  # step by step, the histories that still go on
+
+        def on_device(index: np.ndarray) -> Tensor:
+            return torch.from_numpy(index).to(item_seq.device)
+
+        items = item_seq.reshape(-1).index_select(0, on_device(order[places] * item_seq.shape[1] + steps))
+        values = self.emb_dropout(self.item_embedding(items))
+        _, last = self.gru_layers(PackedSequence(values, torch.from_numpy(goes_on.sum(axis=1))))
+        return self.dense(last[-1].index_select(0, on_device(np.argsort(order))))
 
     def forward(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
         """Sequence representation, as RecBole: item ids [B, w] and lengths [B] -> [B, d]."""

@@ -57,7 +57,7 @@ def queue_main(argv: Sequence[str]) -> int:
     find_modules_here()
     jobs = plan(read_queue(args.file, dict(map(setting_of, rest))), args.jobs, args.address)
     if args.status:
-        say(all_lines(jobs, args.jobs, 0.0))
+        say(all_lines(jobs, args.jobs))
         return 0
     return run_jobs(jobs, f"queue-{args.file.stem}", args.jobs, args.budget, args.address)
 

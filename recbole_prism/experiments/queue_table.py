@@ -44,13 +44,13 @@ def seconds_left(job: Job, jobs: Sequence[Job]) -> Optional[float]:
     return statistics.median(known) * max(total - job.progress.n_epochs, least)
 
 
-def summary_line(jobs: Sequence[Job], n_jobs: int, passed: float) -> str:
+def summary_line(jobs: Sequence[Job], n_jobs: int, passed: Optional[float] = None) -> str:
     """One line about all.
 
     Args:
         jobs: Of the queue.
         n_jobs: How many run at the same time.
-        passed: Seconds since the queue began.
+        passed: Seconds since the queue began; None if it was not begun.
     """
     counts: dict[str, int] = {}
     for job in jobs:
@@ -64,7 +64,8 @@ def summary_line(jobs: Sequence[Job], n_jobs: int, passed: float) -> str:
     tail = f", about {duration(known)} left" if known else ""
     if n_unknown:
         tail += f"{' and' if tail else ','} {n_unknown} runs of unknown length"
-    return f"{len(jobs)} runs: {', '.join(parts)}; {duration(passed)} passed{tail}"
+    words = f"{len(jobs)} runs: {', '.join(parts)}"
+    return words + ("" if passed is None else f"; {duration(passed)} passed") + tail
 
 
 def job_line(job: Job, jobs: Sequence[Job]) -> str:
@@ -106,6 +107,6 @@ def live_lines(jobs: Sequence[Job], n_jobs: int, passed: float) -> list[str]:
     return lines
 
 
-def all_lines(jobs: Sequence[Job], n_jobs: int, passed: float) -> list[str]:
+def all_lines(jobs: Sequence[Job], n_jobs: int, passed: Optional[float] = None) -> list[str]:
     """Every run, in the order of the queue."""
     return [summary_line(jobs, n_jobs, passed), *(job_line(job, jobs) for job in jobs)]

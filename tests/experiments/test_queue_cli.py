@@ -124,6 +124,7 @@ def test_time_left_by_hand(toy_path: Path, tmp_path: Path) -> None:
     other = replace(alone[1], spec=RunSpec("x", "GRU4Rec", "cyclic", 1))
     assert seconds_left(other, [*done, other]) is None
     assert "about 4 min left" in summary_line(done, 2, 1.0)  # (200 s + 240 s) / 2
+    assert summary_line(done, 2) == "3 runs: 1 running, 1 waiting, 1 complete, about 4 min left"
     assert "1 runs of unknown length" in summary_line([*done, other], 2, 1.0)
 
 

@@ -106,7 +106,7 @@ class Study:
 
 _PRISM = Variant("prism", "PRISM", "PRISM", printed="PRISM")
 _SASREC = Variant("sasrec", "SASRec", "SASRec", printed="SASRec")
-_FAMOUSREC = Variant("famousrec", "FamouSRec", "FamouSRec", printed="FamouSRec")
+_FAMOUSREC = Variant("famousrec", "FamouSRec (reconstruction)", "FamouSRec", printed="FamouSRec")
 
 
 def _prism(key: str, label: str, **settings: Any) -> Variant:
@@ -114,6 +114,8 @@ def _prism(key: str, label: str, **settings: Any) -> Variant:
 
 
 def _model(name: str) -> Variant:
+    if name == _FAMOUSREC.printed:
+        return _FAMOUSREC
     return Variant(name.lower().replace("-", ""), name, name, printed=name)
 
 

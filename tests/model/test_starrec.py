@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from recbole_prism.config import Config
@@ -21,6 +22,7 @@ from recbole_prism.model.sequential_recommender.starrec import STARRec
 from recbole_prism.registry import resolve
 from tests.model.helpers import batch, sequences
 from tests.model.helpers import build as build_any
+from tests.model.test_no_waiting import N_ITEMS, batch_without_values
 
 BASE: dict[str, Any] = {
     "num_layers": 1, "dropout_prob": 0.0, "d_state": 4, "d_conv": 4, "expand": 2, "n_experts": 3, "expert_mult": 2,
@@ -335,3 +337,16 @@ def test_the_plain_path_runs_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     for fast, n_calls in ((True, 0), (False, 1)):
         build(fast_path=fast).full_sort_predict(data)
         assert len(calls) == n_calls
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"official": True}, {"num_layers": 2, "moe_level": "sequence"}, {"sim_norm": "feature"}],
+    ids=name_of,
+)
+def test_a_step_looks_at_no_value(variant: dict[str, Any]) -> None:
+    """It runs on tensors without values: on a GPU nothing would wait."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        loss = sum(build(dropout_prob=0.5, n_items=N_ITEMS, **variant).calculate_loss(batch_without_values(True)))
+        loss.backward()
+    assert loss.shape == ()

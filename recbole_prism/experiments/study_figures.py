@@ -53,7 +53,7 @@ def save_dots(study: Study, dataset: str, runs: Runs, folder: Path) -> Path:
         panel.scatter([], [], marker="D", facecolors="none", edgecolors="tab:orange", label="printed in the paper")
     panel.set_yticks(range(len(variants)), [variant.label for variant in variants])
     panel.invert_yaxis()
-    panel.margins(x=0.08)
+    panel.margins(x=0.08, y=0.12)
     panel.grid(axis="x", linewidth=0.4)
     panel.set_xlabel(f"test {shown(NDCG)}")
     panel.set_title(f"{study.title}, {dataset}", fontsize=10)

@@ -142,6 +142,7 @@ def _draw_curves(panel: Any, plan: Plan, ranked: Sequence[Trial]) -> None:
         panel.plot([], [], color=_COLORS[state], label=state)
     panel.plot([], [], color="black", linewidth=1.8, label="best")
     panel.legend(frameon=False, fontsize=8)
+    panel.xaxis.get_major_locator().set_params(integer=True)
     panel.set(xlabel="epochs", ylabel=f"validation {plan.metric}")
 
 
@@ -156,6 +157,7 @@ def _draw_progress(panel: Any, plan: Plan, trials: Sequence[Trial]) -> None:
     panel.scatter(numbers, bests, s=14, color="grey", label="best of the trial")
     panel.step(numbers, so_far, where="post", color="black", label="best so far")
     panel.legend(frameon=False, fontsize=8)
+    panel.xaxis.get_major_locator().set_params(integer=True)
     panel.set(xlabel="trial", ylabel=f"validation {plan.metric}")
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recbole_prism.errors import ConfigError
 from recbole_prism.model.layers.calibration import AdversarialCalibrator, SpatialCalibrator, mask_norm, pair_map
 from recbole_prism.model.sequential_recommender.acsasrec import ACSASRec
 from recbole_prism.model.sequential_recommender.sasrec import SASRec
@@ -16,7 +17,7 @@ from tests.model.helpers import batch, build, sequences
 
 KEYS: dict[str, Any] = {
     "use_order": True, "use_distance": True, "use_position_embedding": False, "use_adversarial": True,
-    "combine_option": "gate", "mask_loss_weight": 0.3, "initializer_range": 0.3,
+    "combine_option": "gate", "mask_loss_weight": 0.3, "initializer_range": 0.3, "compile": False,
 }  # fmt: skip
 OFF = {"use_order": False, "use_distance": False, "use_adversarial": False, "use_position_embedding": True}
 VARIANTS: list[dict[str, Any]] = [
@@ -384,6 +385,12 @@ def test_scalars_of_an_epoch() -> None:
     assert scalars["perturbed_rec"] == pytest.approx(sum(hurts) / 2, rel=1e-5)
     assert scalars["mask_penalty"] == pytest.approx(sum(penalties) / 2, rel=1e-5)
     assert model.epoch_scalars() == {}
+
+
+def test_a_compiled_loss_is_refused_where_a_gradient_is_taken_inside() -> None:
+    with pytest.raises(ConfigError, match="use_adversarial: False"):
+        calibrated(compile=True)
+    assert calibrated(compile=True, use_adversarial=False).attack_parameters() == []
 
 
 def test_parameter_counts_on_toys() -> None:

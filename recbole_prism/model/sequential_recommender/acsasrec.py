@@ -21,6 +21,7 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor, nn
 
+from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.linear_cross_entropy import linear_cross_entropy
 from recbole_prism.model.functional.loss_parts import LossParts
 from recbole_prism.model.layers.calibrated_layer import LayerCalibrator, perturbed_last
@@ -54,11 +55,20 @@ class ACSASRec(TransformerRecommender):
     Args:
         config: RecBole config with the keys of properties/model/ACSASRec.yaml.
         dataset: Anything with RecBole's `num(field)`.
+
+    Raises:
+        ConfigError: `compile` together with the adversarial calibrator.
     """
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self.use_adversarial = bool(config["use_adversarial"])
+        if self.use_adversarial and config["compile"]:
+            raise ConfigError(
+                "AC-SASRec's adversarial calibrator takes a gradient inside its loss; whether torch.compile keeps that "
+                "right is not known",
+                "leave compile out, or set use_adversarial: False",
+            )
         self.mask_loss_weight = float(config["mask_loss_weight"])
         self.use_position_embedding = bool(config["use_position_embedding"])
         if not self.use_position_embedding:

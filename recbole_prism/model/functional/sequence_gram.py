@@ -25,28 +25,34 @@ def _blocks(lengths: np.ndarray) -> Iterator[tuple[int, int, int]]:
 
 
 class _SequenceGram(torch.autograd.Function):
-    """Sum over blocks of positions of X_n X_n^T, X_n the sequences that reach the block; longest sequences first."""
+    """Sum over blocks of positions of X_n X_n^T, X_n the sequences that reach the block."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, blocks: list[tuple[int, int, int]]) -> Tensor:
+    def forward(ctx: Any, states: Tensor, order: Tensor, blocks: list[tuple[int, int, int]]) -> Tensor:
+        states = states.index_select(0, order)  # longest sequences first
         gram = states.new_zeros(states.shape[0], states.shape[0])
         for start, stop, n in blocks:
             part = states[:n, start:stop].flatten(1)
             gram[:n, :n].addmm_(part, part.T)
-        ctx.save_for_backward(states)
+        ctx.save_for_backward(states, order)
         ctx.blocks = blocks
-        return gram
+        return _permuted(gram, torch.argsort(order))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], None]:
-        (states,) = ctx.saved_tensors
-        both = grad + grad.T
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], None, None]:
+        states, order = ctx.saved_tensors
+        both = _permuted(grad + grad.T, order)
         grad_states = torch.zeros_like(states)
         for start, stop, n in ctx.blocks:
             part = states[:n, start:stop]
             grad_states[:n, start:stop] = torch.mm(both[:n, :n], part.flatten(1)).view_as(part)
-        return grad_states, None
+        return grad_states.index_select(0, torch.argsort(order)), None, None
+
+
+def _permuted(square: Tensor, order: Tensor) -> Tensor:
+    """`square[order][:, order]`."""
+    return square.index_select(0, order).index_select(1, order)
 
 
 def sequence_gram(states: Tensor, lengths: np.ndarray) -> Tensor:
@@ -59,10 +65,9 @@ def sequence_gram(states: Tensor, lengths: np.ndarray) -> Tensor:
     Returns:
         [R, R].
     """
-    order = np.argsort(-lengths, kind="stable")
-    back = torch.from_numpy(np.argsort(order, kind="stable")).to(states.device)
-    gram = _SequenceGram.apply(states[torch.from_numpy(order).to(states.device)], list(_blocks(lengths)))
-    return gram[back][:, back]
+    order = torch.from_numpy(np.argsort(-lengths, kind="stable")).to(states.device)
+    gram: Tensor = _SequenceGram.apply(states, order, list(_blocks(lengths)))
+    return gram
 
 
 def sequence_info_nce(states: Tensor, lengths: np.ndarray, temperature: float, similarity: str) -> Tensor:

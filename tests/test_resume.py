@@ -85,7 +85,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, epoch: int, error: BaseExcepti
     monkeypatch.setattr(RunDirectory, "write_resume", interrupted)
 
 
-@pytest.mark.parametrize("model", ["PRISM", "GRU4Rec", "BERT4Rec", "recbole:GRU4Rec"])
+@pytest.mark.parametrize("model", ["PRISM", "GRU4Rec", "BERT4Rec", "recbole:GRU4Rec", "ICLRec"])
 def test_interrupted_run_goes_on_as_if_nothing_had_happened(
     toy_path: Path, tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

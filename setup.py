@@ -31,17 +31,20 @@ setup(
         f"numpy>=1.22,<2; {OLD}",  # ray 2.6.3, which recbole 1.2.1 brings, reads np.bool8
         f"numpy>=1.26; {NEW}",  # the names that RecBole misses in NumPy 2 are put back by _compat.py
         "pandas>=1.4,<3",  # pandas 3 leaves RecBole's missing values unfilled, silently
-        "setuptools<81",  # pkg_resources for ray 2.6.3 and hyperopt 0.2.5; distutils for thop
+        "setuptools<81",  # pkg_resources for ray 2.6.3; distutils for thop
         f"pyarrow<26; {OLD}",  # Parquet logs in `prepare`; 26 refuses NumPy 1
         f"pyarrow; {NEW}",  # Parquet logs in `prepare`
         f"kmeans-pytorch; {NEW}",  # recbole 1.2.0 imports it without declaring it
+        "scipy>=1.6",  # paired tests and bootstrap intervals of `compare`
+        "scikit-learn",  # kmeans_backend: sklearn
         "psutil>=5.9",  # recbole 1.2.0 imports it without declaring it; memory in history.jsonl
         "safetensors>=0.4",  # weights without pickle
         "pyyaml>=5.4",  # settings
         "tqdm",  # progress bars
     ],
     extras_require={
-        "tune": [f"ray[tune]>=2.6,<=2.6.3; {OLD}", f"ray[tune]>=2.44; {NEW}", "hyperopt==0.2.5"],  # search
+        "tune": [f"ray[tune]>=2.6,<=2.6.3; {OLD}", f"ray[tune]>=2.44; {NEW}", "optuna>=3"],  # searches; TPE
+        "faiss": ["faiss-cpu"],  # clustering of the intent models as their authors do it (kmeans_backend: faiss)
         "plots": ["matplotlib>=3.5"],  # figures
         "export": ["onnx", "onnxscript", "onnxruntime"],  # serving formats
         "test": ["pytest>=7", "pytest-timeout", "ruff", "mypy", "types-PyYAML"],  # the tests and what .ci/run checks

@@ -97,6 +97,16 @@ def ranking(trials: Sequence[Trial], bigger: bool) -> list[Trial]:
     return [trial for _, _, trial in sorted(scored, key=lambda entry: entry[:2]) if trial.state != FAILED]
 
 
+def shown(values: Mapping[str, Any]) -> str:
+    """Searched values in a line."""
+    return ", ".join(f"{key} {number(value)}" for key, value in values.items())
+
+
+def number(value: Any) -> str:
+    """A searched value for people: numbers to four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def claim(folder: Path) -> None:
     """Make a search's folder this process's.
 

@@ -13,9 +13,8 @@ import yaml
 from recbole_prism import __version__
 from recbole_prism.run_artifact import read_run
 from recbole_prism.run_files import atomic_file, write_text
-from recbole_prism.tuning.ledger import DONE, FAILED, STOPPED, Ledger, Trial, ranking
+from recbole_prism.tuning.ledger import DONE, FAILED, STOPPED, Ledger, Trial, number, ranking
 from recbole_prism.tuning.plan import Plan
-from recbole_prism.tuning.ray_run import number
 from recbole_prism.tuning.space import LOGUNIFORM, Listed
 
 logger = logging.getLogger("recbole_prism")

@@ -10,10 +10,10 @@ import logging
 import shutil
 import time
 from types import SimpleNamespace
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from recbole_prism.tuning import ray_names
-from recbole_prism.tuning.ledger import DONE, FAILED, RUNNING, STOPPED, Ledger, Trial
+from recbole_prism.tuning.ledger import DONE, FAILED, RUNNING, STOPPED, Ledger, Trial, shown
 from recbole_prism.tuning.plan import ASHA, Plan
 from recbole_prism.tuning.proposals import Proposals
 from recbole_prism.tuning.trial import BEST, DIRECTORY, EPOCH, N_EPOCHS, SCORE, SECONDS, run_trial
@@ -31,12 +31,16 @@ class Desk:
         ledger: What was done so far. Trials that did not come to an end are begun again, first of all; their run
             directories know how far they were.
         proposals: Of new trials.
+        after_end: Called when a trial has ended.
     """
 
-    def __init__(self, plan: Plan, ledger: Ledger, proposals: Proposals) -> None:
+    def __init__(
+        self, plan: Plan, ledger: Ledger, proposals: Proposals, after_end: Callable[[], None] = lambda: None
+    ) -> None:
         self.plan = plan
         self.ledger = ledger
         self._proposals = proposals
+        self._after_end = after_end
         self._begin = time.monotonic()
         for trial in ledger.trials:
             if trial.state in (DONE, STOPPED):
@@ -97,6 +101,7 @@ class Desk:
         self._proposals.tell(trial.values, None if failed else score)
         self.ledger.write()
         self._log_end(trial, score)
+        self._after_end()
 
     def _log_end(self, trial: Trial, score: Optional[float]) -> None:
         ended = [other for other in self.ledger.trials if other.state != RUNNING]
@@ -107,16 +112,6 @@ class Desk:
             *(trial.number, trial.state, len(trial.scores), trial.seconds, found),
             *(len(ended), self.plan.n_trials, self._seconds / 60, left),
         )
-
-
-def shown(values: Mapping[str, Any]) -> str:
-    """Searched values in a line."""
-    return ", ".join(f"{key} {number(value)}" for key, value in values.items())
-
-
-def number(value: Any) -> str:
-    """A searched value for people: numbers to four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def run_trials(desk: Desk) -> None:

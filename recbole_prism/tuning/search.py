@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
 from recbole_prism import quick_start
 from recbole_prism.errors import RecBolePrismError
 from recbole_prism.run_files import write_json
-from recbole_prism.tuning.ledger import FAILED, Ledger, Trial, claim, ranking
+from recbole_prism.tuning.ledger import FAILED, Ledger, Trial, claim, ranking, shown
 from recbole_prism.tuning.outcome import write_picture, write_recipe, write_tables
 from recbole_prism.tuning.plan import Plan
 from recbole_prism.tuning.proposals import proposals
-from recbole_prism.tuning.ray_run import Desk, run_trials, shown
+from recbole_prism.tuning.ray_run import Desk, run_trials
 
 logger = logging.getLogger("recbole_prism")
 
@@ -49,7 +50,8 @@ def search(plan: Plan) -> Outcome:
         RecBolePrismError: No trial has a score, or another process is at this search.
     """
     ledger = _open(plan)
-    desk = Desk(plan, ledger, proposals(plan.way.searcher, plan.space, plan.bigger, plan.chosen["seed"]))
+    found = proposals(plan.way.searcher, plan.space, plan.bigger, plan.chosen["seed"])
+    desk = Desk(plan, ledger, found, after_end=partial(_write_so_far, plan, ledger))
     logger.info("search: %s", plan.folder)
     if ledger.trials:
         n_again = len(desk.again)
@@ -103,8 +105,17 @@ def _open(plan: Plan) -> Ledger:
     return Ledger(plan.folder)
 
 
+def _write_so_far(plan: Plan, ledger: Ledger) -> None:
+    """Tables and a recipe of the best, after every trial: a search that is killed leaves them."""
+    best = ranking(ledger.trials, plan.bigger)
+    write_tables(plan, ledger)
+    if best:
+        write_recipe(plan, ledger, best[0], None)
+
+
 def _write(plan: Plan, ledger: Ledger) -> Trial:
-    """Write what there is to be seen so far; give the best trial."""
+    """Write what there is to be seen; give the best trial."""
+    _write_so_far(plan, ledger)
     best = ranking(ledger.trials, plan.bigger)
     if not best:
         reasons = [trial.reason for trial in ledger.trials if trial.reason]
@@ -112,7 +123,5 @@ def _write(plan: Plan, ledger: Ledger) -> Trial:
             f"no trial of {plan.folder} has a score" + (f"; the first failed: {reasons[0]}" if reasons else ""),
             "repair the cause; the same command tries them again",
         )
-    write_tables(plan, ledger)
     write_picture(plan, ledger)
-    write_recipe(plan, ledger, best[0], None)
     return best[0]

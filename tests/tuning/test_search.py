@@ -166,6 +166,8 @@ def test_a_search_that_is_killed_can_be_concluded_and_gone_on_with(toy_path: Pat
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert [trial["state"] for trial in killed[:2]] == [DONE, "running"]
+    (folder,) = (tmp_path / "searches/cyclic").iterdir()
+    assert "# Not tested" in (folder / "recipe.yaml").read_text(encoding="utf-8")
 
     concluded = call("--conclude")
     assert concluded.returncode == 0, concluded.stderr
@@ -173,7 +175,6 @@ def test_a_search_that_is_killed_can_be_concluded_and_gone_on_with(toy_path: Pat
     first = killed[0]
     whole = call()
     assert whole.returncode == 0, whole.stderr
-    (folder,) = (tmp_path / "searches/cyclic").iterdir()
     trials = json.loads((folder / "trials.json").read_text(encoding="utf-8"))
     assert [trial["state"] for trial in trials] == [DONE] * 4
     assert {key: trials[0][key] for key in ("values", "scores", "seconds")} == {
@@ -194,7 +195,7 @@ def _wait_for(folder: Path, process: subprocess.Popen, seconds: float = 400.0) -
         assert process.poll() is None, "the search ended before it could be killed"
         for file in folder.glob("searches/*/*/trials.json"):
             trials = json.loads(file.read_text(encoding="utf-8"))
-            if len(trials) >= 2 and trials[0]["state"] == DONE:
+            if len(trials) >= 2 and trials[0]["state"] == DONE and (file.parent / "recipe.yaml").is_file():
                 return trials
         time.sleep(0.1)
     raise AssertionError(f"no trial ended in {seconds:.0f} s: {trials}")

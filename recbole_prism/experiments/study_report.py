@@ -63,6 +63,10 @@ def _title(plan: StudyPlan) -> str:
     return f"{plan.study.name}: {plan.study.title}"
 
 
+def _note(plan: StudyPlan) -> list[str]:
+    return [plan.study.note, ""] if plan.study.note else []
+
+
 def _accuracy(plan: StudyPlan, runs: Mapping[str, Runs], folder: Path) -> tuple[str, str, list[Path]]:
     tables = [table for dataset in plan.datasets for table in _tables(plan, dataset, runs[dataset])]
     page = to_markdown(tables, _title(plan)) + (f"\n{plan.study.note}\n" if plan.study.note else "")
@@ -94,7 +98,7 @@ def _cost(plan: StudyPlan, runs: Mapping[str, Runs], folder: Path) -> tuple[str,
     devices = sorted(
         {f"{run.environment['device_name']}, {run.environment['threads']} threads" for run in _all(runs)}
     )  # fmt: skip
-    lines = [f"# {_title(plan)}", "", plan.study.note, "", f"Ours: {'; '.join(devices)}.", "", *_markdown(rows)]
+    lines = [f"# {_title(plan)}", "", *_note(plan), f"Ours: {'; '.join(devices)}.", "", *_markdown(rows)]
     pictures = []
     if plan.study.name == "figure8":
         tables = [table for dataset in plan.datasets for table in _tables(plan, dataset, runs[dataset])]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recbole_prism.errors import ConfigError
+from recbole_prism.model.functional import best_intent_loss as best_intent_loss_module
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.sequential_recommender.iocrec import IOCRec
 from tests.model.helpers import batch, build, sequences, with_views
@@ -116,6 +117,23 @@ def test_published_contrast_reads_padding() -> None:
         ]
     expected = float(info_nce(*samples))
     assert float(model.calculate_loss(data)[1].detach()) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("n_intents", [1, 3])
+def test_loss_of_the_best_intent_in_chunks(monkeypatch: pytest.MonkeyPatch, n_intents: int) -> None:
+    """Equal to cross-entropy of the table of maxima, with its gradients; 10 rows in chunks of 4, 4 and 2."""
+    monkeypatch.setattr(best_intent_loss_module, "_CHUNK_SCORES", 4 * n_intents * 30)
+    monkeypatch.setattr(best_intent_loss_module, "_MIN_ROWS", 1)
+    generator = torch.Generator().manual_seed(0)
+    intents = torch.randn(10, n_intents, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    items = torch.randn(30, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(30, (10,), generator=generator)
+    table = torch.stack([torch.stack([(row @ item).max() for item in items]) for row in intents])
+    expected = torch.stack([torch.logsumexp(row, 0) - row[target] for row, target in zip(table, targets)]).mean()
+    ours = best_intent_loss_module.best_intent_loss(intents, items, targets)
+    assert float(ours.detach()) == pytest.approx(float(expected.detach()), abs=1e-12)
+    for found, oracle in zip(*(torch.autograd.grad(loss * 3, (intents, items)) for loss in (ours, expected))):
+        assert torch.allclose(found, oracle, atol=1e-12)
 
 
 def test_summed_intents() -> None:

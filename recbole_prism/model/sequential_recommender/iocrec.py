@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recbole_prism.errors import ConfigError
+from recbole_prism.model.functional.best_intent_loss import best_intent_loss
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.functional.loss_parts import LossParts
 from recbole_prism.model.functional.pooling import pool
@@ -103,6 +104,8 @@ class IOCRec(ViewRecommender):
 
     def recommendation_loss(self, output: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy over all items: [B, K, d], [B] -> scalar."""
+        if self.fast_path:
+            return best_intent_loss(output, self.item_embedding.weight, targets)
         return functional.cross_entropy(self.item_scores(output), targets)
 
     def calculate_loss(self, interaction: Interaction) -> LossParts:

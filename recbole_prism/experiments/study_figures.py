@@ -61,8 +61,8 @@ def save_dots(study: Study, dataset: str, runs: Runs, folder: Path) -> Path:
     return _save(figure, folder / f"{study.name}_{dataset}.png")
 
 
-def save_sweep(study: Study, dataset: str, runs: Runs, folder: Path) -> Optional[Path]:
-    """A panel per setting: NDCG@20 and Hit@20 over its values; None without a run.
+def save_sweep(study: Study, dataset: str, runs: Runs, folder: Path) -> Path:
+    """A panel per setting: NDCG@20 and Hit@20 over its values.
 
     Args:
         study: Figure 9.

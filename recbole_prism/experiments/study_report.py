@@ -76,7 +76,7 @@ def _accuracy(plan: StudyPlan, runs: Mapping[str, Runs], folder: Path) -> tuple[
         for dataset in plan.datasets
         if any(runs[dataset].values())
     ]  # fmt: skip
-    return page, to_csv(tables), [picture for picture in pictures if picture is not None]
+    return page, to_csv(tables), pictures
 
 
 def _tables(plan: StudyPlan, dataset: str, runs: Runs) -> list[Table]:

@@ -15,11 +15,13 @@ from recbole_prism.config import Config
 from recbole_prism.data.preparation import create_dataset, data_preparation
 from recbole_prism.errors import ConfigError
 from recbole_prism.experiments import claims
-from recbole_prism.experiments.costs import exponent_of, printed_space, printed_time, prism_parameters
+from recbole_prism.experiments.cost_report import complexity_lines, convergence_rows
+from recbole_prism.experiments.costs import cost_of, exponent_of, printed_space, printed_time, prism_parameters
 from recbole_prism.experiments.estimate import Estimate, Speed, total
 from recbole_prism.experiments.printed import printed_costs, printed_values
 from recbole_prism.experiments.queue import Job
 from recbole_prism.experiments.studies import PAPER_DATASETS, PAPER_MODELS, STUDIES, find_study
+from recbole_prism.experiments.study_figures import save_sweep, scores
 from recbole_prism.run_artifact import RunArtifact
 from recbole_prism.run_outputs import n_parameters
 from tests.experiments.fakes import measured_run
@@ -182,3 +184,47 @@ def test_without_a_finished_run_all_epochs_are_a_bound() -> None:
 
 def test_the_sum_tells_of_what_is_not_known() -> None:
     assert total([Estimate(10.0, ""), Estimate(None, ""), Estimate(20.0, "")], n_jobs=2) == (15.0, 1)
+
+
+def costly(cpu_seconds: float, memory: float, epochs: int = 3, best: int = 1) -> RunArtifact:
+    """A run of which each epoch has 100 rows, took that much CPU and twice that on the wall, a tenth for validation."""
+    record = {"train_seconds": 1.8 * cpu_seconds, "valid_seconds": 0.2 * cpu_seconds}
+    values = {
+        "history": [{**record, "cpu_seconds": cpu_seconds, "rows": 100}] * epochs,
+        "environment": {"n_parameters": 7, "peak_memory_mb": memory},
+        "metrics": {"epoch": best, "seconds": {"test": 0.5}},
+    }
+    return cast(RunArtifact, SimpleNamespace(**values))
+
+
+def test_costs_of_a_run() -> None:
+    cost = cost_of(costly(10.0, 300.0))
+    assert (cost.epoch_seconds, cost.epoch_cpu_seconds, cost.cpu_per_row) == (18.0, 10.0, 0.1)
+    assert (cost.best_epochs, cost.all_epochs, cost.seconds_to_best, cost.seconds) == (2, 3, 40.0, 60.0)
+    assert (cost.cpu_seconds, cost.memory_mb, cost.test_seconds, cost.parameters) == (30.0, 300.0, 0.5, 7)
+
+
+def test_convergence_is_told_relative_to_the_first_row() -> None:
+    study = find_study("table7", ["SASRec", "PRISM K=4"])
+    _, sasrec, prism = convergence_rows(study, "x", {"sasrec": {1: costly(2.0, 1)}, "prism-k4": {1: costly(5.0, 1)}})
+    assert sasrec == ["SASRec", "x", "1", "2", "3", "8", "12", "6", "1.00"]
+    assert prism == ["PRISM K=4", "x", "1", "2", "3", "20", "30", "15", "2.50"]
+
+
+def test_exponents_stand_beside_those_of_the_formula() -> None:
+    found = {f"T-{t}": {1: costly(t**1.5, 50.0 * t)} for t in (10, 20, 40)}
+    lines, rows = complexity_lines("x", found)
+    assert rows[0][:6] == ["x", "T", "CPU seconds per row", "1.500", "0.00", "3"]
+    assert rows[1][:4] == ["x", "T", "memory", "1.000"]
+    # d = 64, K = 4: T^2 K d + T K d^2 = K d T (T + d), so the slope over T lies between 1 and 2
+    x, y = [math.log(t) for t in (10, 20, 40)], [math.log(t * (t + 64)) for t in (10, 20, 40)]
+    assert float(rows[0][6]) == pytest.approx(float(np.polyfit(x, y, 1)[0]), abs=5e-4)
+    assert sum("too few runs" in line for line in lines) == 2  # of d and of K
+
+
+def test_picture_of_a_sweep_is_made_of_stored_ranks(tmp_path: Path) -> None:
+    one = measured_run(tmp_path, "PRISM", 1, [0, 3, 9, 30])
+    assert scores({1: one}, "hit@5") == [one.metrics["splits"]["test"]["masked"]["hit@5"]] == [0.5]
+    found = {"K-4": {1: one}, "tau-0.1": {1: one}}
+    file = save_sweep(STUDIES["figure9"], "amazon-toys", found, tmp_path)
+    assert file.name == "figure9_amazon-toys.png" and file.read_bytes().startswith(b"\x89PNG")

@@ -54,6 +54,7 @@ def model_without_values(name: str, **settings: Any) -> Any:
         ("ACSASRec", {}),
         ("ACSASRec", {"combine_option": "annealing"}),
         ("FAME", {}),
+        ("ELCRec", {}),
     ],
 )
 def test_a_step_looks_at_no_value(name: str, settings: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ def complexity_lines(dataset: str, runs: Runs) -> tuple[list[str], list[list[str
         + ", ".join(f"{key} {value}" for key, value in PROBE_BASE.items())
         + "; the formula's is taken at the same values.",
         "",
-        "| setting | values | CPU s per training row | exponent | by formula |",
+        "| setting | values | cost | exponent | by formula |",
         "|---|---|---|---|---|",
     ]
     rows = []
@@ -131,7 +131,7 @@ def complexity_lines(dataset: str, runs: Runs) -> tuple[list[str], list[list[str
             by_formula = exponent_of(list(known), [_printed(formula, key, value) for value in known]).exponent
             error = "" if found.error is None else f"{found.error:.2f}"
             rows.append([dataset, symbol, name, f"{found.exponent:.3f}", error, str(found.n), f"{by_formula:.3f}"])
-            shown = " ".join(f"{of(cost):.3g}" for cost in known.values())
+            shown = " ".join(f"{of(cost):,.4g}" for cost in known.values())
             plus_minus = f" ± {error}" if error else ""
             lines.append(
                 f"| {symbol} | {', '.join(map(str, known))} | {name}: {shown} | {found.exponent:.2f}{plus_minus} |"

@@ -17,6 +17,8 @@ from recbole_prism.schema import RANK_METRICS
 BEST, SECOND = "best", "second"
 _BIGGER = frozenset(name.lower() for name in RANK_METRICS)  # of these more is better, and only these are marked
 
+_DIGITS = 12  # equal counts of hits give equal means only up to rounding
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -83,8 +85,8 @@ class Table:
         """BEST or SECOND of the measured rows in a column of which more is better, else None; equals share a mark."""
         if row.is_printed or len(self.measured) < 2 or metric.partition("@")[0] not in _BIGGER:
             return None
-        values = sorted({other.cells[metric].mean for other in self.measured}, reverse=True)
-        place = values.index(row.cells[metric].mean)
+        values = sorted({round(other.cells[metric].mean, _DIGITS) for other in self.measured}, reverse=True)
+        place = values.index(round(row.cells[metric].mean, _DIGITS))
         return (BEST, SECOND)[place] if place < 2 else None
 
     def improvement(self, metric: str) -> Optional[float]:

@@ -12,7 +12,7 @@ import pytest
 from recbole_prism.errors import ConfigError, EvaluationError
 from recbole_prism.experiments import paper
 from recbole_prism.experiments.benchmark import benchmark_specs, write_tables
-from recbole_prism.experiments.table import Table, build_tables
+from recbole_prism.experiments.table import Cell, Row, Table, build_tables
 from recbole_prism.experiments.table_text import to_csv, to_json, to_latex, to_markdown
 from recbole_prism.run_artifact import RunArtifact
 from tests.experiments.fakes import measured_run
@@ -56,6 +56,19 @@ def test_best_second_and_improvement(groups: dict[str, list[RunArtifact]]) -> No
     assert table.improvement("hit@1") == pytest.approx(0.0)
     alone = build_tables({"PRISM": groups["PRISM"]})[0]
     assert alone.mark(alone.rows[0], "hit@5") is None and alone.improvement("hit@5") is None
+
+
+def test_equal_means_share_a_mark_whatever_their_rounding(tmp_path: Path) -> None:
+    ranks = {"A": [[0, 9, 9], [0, 0, 9]], "B": [[9, 9, 9], [0, 0, 0]], "C": [[9, 9, 9], [9, 9, 9]]}
+    runs = {
+        name: [measured_run(tmp_path, name, n, rows) for n, rows in enumerate(both)] for name, both in ranks.items()
+    }
+    table = build_tables(runs)[0]
+    # Hit@1 of A (1/3 + 2/3) / 2, of B (0 + 1) / 2
+    assert [table.mark(row, "hit@1") for row in table.rows] == ["best", "best", "second"]
+    third = {"A": Cell(0.1 + 0.2, None, 1), "B": Cell(0.3, None, 1)}
+    rows = tuple(Row(name, {"hit@1": cell}) for name, cell in third.items())
+    assert [Table("d", True, ("hit@1",), rows, "").mark(row, "hit@1") for row in rows] == ["best", "best"]
 
 
 def test_one_seed_has_no_deviation(groups: dict[str, list[RunArtifact]]) -> None:

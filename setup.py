@@ -24,7 +24,7 @@ setup(
     python_requires=">=3.9",
     packages=[*find_packages(include=["recbole_prism", "recbole_prism.*"]), "recbole_prism.properties"],
     package_dir={"recbole_prism.properties": "properties"},  # top level in a checkout
-    package_data={"recbole_prism.properties": ["*.yaml", "*/*.yaml", "*/*/*.yaml"]},
+    package_data={"recbole_prism.properties": ["*.yaml", "*/*.yaml", "*/*/*.yaml", "paper/*.csv"]},
     install_requires=[
         "recbole>=1.2.0,<1.3",  # what is extended
         "torch>=2.4",  # fused Adam on the CPU

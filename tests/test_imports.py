@@ -31,12 +31,12 @@ FLOORS = (
     ("serving", "diagnostics", "tuning"),
     ("experiments",),
     ("data_cli", "doctor"),
-    ("experiments_cli",),
+    ("experiments_cli", "reproduce_cli"),
     ("cli", "tuning_cli"),
     ("__main__",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-MAY_READ_THE_PROCESS = {"cli", "data_cli", "experiments_cli", "tuning_cli", "doctor", "__main__"}
+MAY_READ_THE_PROCESS = {"cli", "data_cli", "experiments_cli", "reproduce_cli", "tuning_cli", "doctor", "__main__"}
 OPTIONAL = ("ray", "hyperopt", "optuna", "matplotlib", "onnx", "onnxruntime", "faiss", "lightgbm", "xgboost", "wandb")
 
 MODULES = sorted(path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))

@@ -86,6 +86,14 @@ def test_every_key_of_the_package_refuses_a_wrong_type_with_name_value_and_place
     assert key in text and "{'no': 'such'}" in text and "from dict" in text
 
 
+@pytest.mark.parametrize("path", [path for path in MODEL_FILES if load_yaml(path)], ids=lambda path: path.stem)
+def test_no_key_of_a_model_may_be_missing(path: Path) -> None:
+    """None, which RecBole takes for "off" or passes on, is refused; the last key as an example of a whole config."""
+    *_, last = keys = list(load_yaml(path))
+    assert all((SCHEMA.get(key) or RECBOLE_KEYS[key]).problem(None) for key in keys)
+    assert f"{last} is None" in message(ConfigError, path.stem, **{last: None})
+
+
 @pytest.mark.parametrize(
     "key", sorted(key for key, entry in SCHEMA.items() if entry.choices and key in load_yaml(MODEL_FILES[-2]))
 )

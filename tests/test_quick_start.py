@@ -30,8 +30,8 @@ from tests import toy
 from tests.user_model import LastItem
 
 MODELS = (
-    "PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "ACSASRec", "FAME", "NARM", "Caser", "recbole:SASRec",
-    "tests.user_model:LastItem",
+    "PRISM", "SASRec", "GRU4Rec", "BERT4Rec", "CL4SRec", "DuoRec", "ACSASRec", "FAME", "NARM", "Caser",
+    "recbole:SASRec", "tests.user_model:LastItem",
 )  # fmt: skip
 
 

@@ -156,6 +156,43 @@ def test_maps_are_distributions_over_visible_keys_and_nearly_flat() -> None:
     assert seen.block.attention.amax(-1).median() > 0.99  # errors beyond any fixed mask value
 
 
+def test_dropout_is_on_both_softmaxes_and_not_on_the_attention_in_use() -> None:
+    """At a rate of one half an entry of A or M is 0 or twice its value in evaluation; the two draw on their own."""
+    model = calibrated(attn_dropout_prob=0.5)
+    seq, length = sequences(6, 9, 30)
+    visible, hidden = model.visible(seq, length), model.embed(seq, model.positions(seq))
+
+    def maps() -> tuple[Tensor, Tensor, Tensor]:
+        seen = model.calibrators[0].padded(model.trm_encoder.layer[0], hidden, visible)
+        return seen.block.attention.detach(), seen.mask.detach(), seen.block.weights.detach()
+
+    shown, kept = visible.expand(-1, 2, -1, -1), []
+    *thinned, used = maps()
+    assert torch.allclose(used.sum(-1), torch.ones(6, 2, 9), atol=1e-5) and (used[shown] > 0).all()
+    model.eval()
+    for dropped, whole in zip(thinned, maps()):
+        kept.append((dropped > 0)[shown])
+        assert 0.3 < kept[-1].float().mean() < 0.7
+        assert torch.allclose(dropped[dropped > 0], 2 * whole[dropped > 0], rtol=1e-4)
+    assert not torch.equal(*kept)
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+def test_noise_of_a_step_is_standard_normal_and_drawn_anew(fast_path: bool) -> None:
+    """One number per row, head and key of the maximum length."""
+    model, data, drawn = calibrated(fast_path=fast_path), batch(n_rows=64), []
+    name = "_packed_pass" if fast_path else "_padded_pass"
+    through = getattr(model, name)
+    setattr(model, name, lambda branch, noise: drawn.append(noise) or through(branch, noise))
+    for _ in range(2):
+        model.calculate_loss(data)
+    first, second = drawn
+    assert first.shape == (64, 2, 12) and not torch.equal(first, second)
+    error = first.numel() ** -0.5
+    for noise in drawn:
+        assert abs(float(noise.mean())) < 5 * error and abs(float(noise.square().mean()) - 1) < 5 * 2**0.5 * error
+
+
 def losses(model: Any, data: Any) -> tuple[Tensor, Tensor]:
     """L_cal and L_att of the pass that `calculate_loss` makes under the same seed."""
     seen = model._training_pass((data["item_id_list"], data["item_length"]))

@@ -35,7 +35,7 @@ setup(
         f"pyarrow<26; {OLD}",  # Parquet logs in `prepare`; 26 refuses NumPy 1
         f"pyarrow; {NEW}",  # Parquet logs in `prepare`
         f"kmeans-pytorch; {NEW}",  # recbole 1.2.0 imports it without declaring it
-        "scipy>=1.6",  # paired tests and bootstrap intervals of `compare`
+        "scipy>=1.7",  # paired tests and bootstrap intervals of `compare`
         "scikit-learn",  # kmeans_backend: sklearn
         "psutil>=5.9",  # recbole 1.2.0 imports it without declaring it; memory in history.jsonl
         "safetensors>=0.4",  # weights without pickle

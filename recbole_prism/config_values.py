@@ -94,8 +94,8 @@ def check_compile(values: Mapping[str, Any], origin: Mapping[str, str], entry: M
     """
     if values["compile"] and values["fast_path"] and entry.origin == "own":
         raise ConfigError(
-            f"compile: True (from {origin['compile']}) does not go with fast_path: True, whose packed batches have other "
-            "shapes every time",
+            f"compile: True (from {origin['compile']}) does not go with fast_path: True, whose packed batches have "
+            "other shapes every time",
             "add fast_path: False, if that is faster for this data and device; or leave compile out",
         )
 

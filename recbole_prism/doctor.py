@@ -15,6 +15,7 @@ from recbole_prism import __version__
 # extra of setup.py -> (what it is for, the modules that must be there)
 EXTRAS = {
     "tune": ("search for settings", ("ray", "optuna")),
+    "faiss": ("kmeans_backend: faiss", ("faiss",)),
     "plots": ("figures", ("matplotlib",)),
     "export": ("serving formats, in a later version", ("onnx", "onnxscript", "onnxruntime")),
     "test": ("tests and checks", ("pytest", "pytest_timeout", "ruff", "mypy")),

@@ -20,8 +20,8 @@ AHEAD = 2  # batches made while the device computes: one to hide the making, one
 def to_device(interaction: Interaction, device: torch.device) -> Interaction:
     """Copy a batch to the device of the model.
 
-    For a GPU the copies start from pinned memory and nobody waits for them; fields of one dimension keep their values on
-    the CPU beside them (`host_copy`), which packing reads. On a CPU the batch is returned as it is.
+    For a GPU the copies start from pinned memory and nobody waits for them; the values on the CPU stay beside them
+    (`host_copy`), where packing and the cloze task read them. On a CPU the batch is returned as it is.
 
     Args:
         interaction: A batch on the CPU.
@@ -33,7 +33,7 @@ def to_device(interaction: Interaction, device: torch.device) -> Interaction:
     for name, value in interaction.interaction.items():
         source = value.pin_memory() if device.type == "cuda" and not value.is_cuda else value
         moved[name] = source.to(device, non_blocking=True)
-        if value.dim() == 1 and value.device.type == "cpu":
+        if value.device.type == "cpu":
             keep_host_copy(moved[name], value.numpy())
     return Interaction(moved)
 

@@ -21,6 +21,7 @@ SETTINGS = {
 }  # fmt: skip
 OWN: dict[str, dict[str, Any]] = {
     "Caser": {"MAX_ITEM_LIST_LENGTH": 6, "train_batch_size": 64},
+    "BERT4Rec": {"learning_rate": 0.003},  # at 0.01 it stays at a plateau
 }
 
 

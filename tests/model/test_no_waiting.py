@@ -25,12 +25,14 @@ class Counts:
 
 
 def batch_without_values(host_copies: bool) -> Interaction:
-    fields = {"item_id": torch.ones(len(LENGTHS), dtype=torch.int64)}
-    for prefix in ("", "partner_", "view_1_", "view_2_"):
+    fields = {"item_id": keep_host_copy(torch.ones(len(LENGTHS), dtype=torch.int64), LENGTHS)}
+    for prefix in ("", "partner_", "view_1_", "view_2_", "cloze_"):
         fields[f"{prefix}item_id_list"] = torch.ones(len(LENGTHS), WIDTH, dtype=torch.int64)
         fields[f"{prefix}item_length"] = torch.ones(len(LENGTHS), dtype=torch.int64)
         if host_copies:
             keep_host_copy(fields[f"{prefix}item_length"], LENGTHS)
+    labels = np.where(np.arange(WIDTH) == LENGTHS[:, None] - 1, 3, 0)  # each row's last item was masked
+    fields["cloze_labels"] = keep_host_copy(torch.ones(labels.shape, dtype=torch.int64), labels)
     return Interaction(fields)
 
 
@@ -47,6 +49,9 @@ def model_without_values(name: str, **settings: Any) -> Any:
         ("SASRec", {}),
         ("PRISM", {}),
         ("PRISM", {"spcl_anchor": "fresh", "boost_center": True}),
+        ("PRISM", {"backbone": "bert4rec"}),
+        ("PRISM", {"ccl_targets": "unique"}),
+        ("BERT4Rec", {}),
         ("CL4SRec", {}),
         ("CL4SRec", {"aug_mask_token": "padding"}),
         ("DuoRec", {}),

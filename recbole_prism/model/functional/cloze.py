@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Union
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from recbole_prism.model.functional.host_copy import host_copy, keep_host_copy
 
 CLOZE, CLOZE_LABELS = "cloze", "cloze_labels"  # a batch's masked sequences (a prefix), and what was masked in them
 
@@ -39,7 +42,12 @@ def append_item(
     last = (lengths - dropped)[:, None]
     if isinstance(item, Tensor):
         item = item[:, None]
-    return torch.where(place == last, item, shifted), lengths + 1 - dropped
+    new_lengths = (
+        lengths
+        if style == "recbole"
+        else keep_host_copy(lengths + 1 - dropped, np.minimum(host_copy(lengths) + 1, max_length))
+    )
+    return torch.where(place == last, item, shifted), new_lengths
 
 
 def mask_items(

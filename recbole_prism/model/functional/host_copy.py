@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 _ATTRIBUTE = "_recbole_prism_host_copy"
@@ -21,3 +22,8 @@ def host_copy(tensor: Tensor) -> np.ndarray:
     """Values of `tensor`: the copy kept beside it or, without one, read from its device."""
     kept: np.ndarray | None = getattr(tensor, _ATTRIBUTE, None)
     return tensor.cpu().numpy() if kept is None else kept
+
+
+def distinct(tensor: Tensor) -> Tensor:
+    """The distinct values of a tensor of whole numbers, ascending; `torch.unique` would wait for a GPU."""
+    return torch.from_numpy(np.unique(host_copy(tensor))).to(tensor.device, non_blocking=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import numpy as np
 import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor, nn
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.cloze import CLOZE, CLOZE_LABELS, append_item
+from recbole_prism.model.functional.host_copy import host_copy, keep_host_copy
 from recbole_prism.model.layers.packed import pack
 from recbole_prism.model.sequential_recommender.transformer import Branch, TransformerRecommender, branch_of
 
@@ -111,8 +113,10 @@ class BidirectionalRecommender(TransformerRecommender):
         """
         branch = branch_of(interaction, self.ITEM_SEQ, self.ITEM_SEQ_LEN, CLOZE)
         labels = interaction[CLOZE_LABELS]
-        rows, positions = torch.nonzero(labels, as_tuple=True)
-        return branch, (rows, positions), labels[rows, positions]
+        on_host = host_copy(labels)
+        places = np.argwhere(on_host).T  # torch.nonzero would wait for a GPU
+        rows, positions = torch.from_numpy(places).to(labels.device, non_blocking=True)
+        return branch, (rows, positions), keep_host_copy(labels[rows, positions], on_host[places[0], places[1]])
 
     def prediction_loss(self, states: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy over M predictions, 0 without any: [M, d], [M] -> scalar."""

@@ -17,6 +17,7 @@ from torch.nn import functional
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.cloze import CLOZE
 from recbole_prism.model.functional.consistency import lens_consistency
+from recbole_prism.model.functional.host_copy import distinct
 from recbole_prism.model.functional.info_nce import info_nce
 from recbole_prism.model.functional.loss_parts import LossParts
 from recbole_prism.model.layers.encoder import TransformerLayer
@@ -300,7 +301,7 @@ class PRISM(BidirectionalRecommender):
         """L_CCL of one module, mean over rows; `lengths` [N] is the length of the row of each position."""
         if not predicted.shape[0]:
             return lengths.new_zeros((), dtype=shown.outputs.dtype)  # a cloze task in which no mask counts
-        items = self.item_embedding(torch.unique(predicted) if self.ccl_unique else predicted)
+        items = self.item_embedding(distinct(predicted) if self.ccl_unique else predicted)
         weights = 1.0 / lengths.to(items.dtype) if self.ccl_mean else torch.ones_like(lengths, dtype=items.dtype)
         return lens_consistency(
             shown.outputs,

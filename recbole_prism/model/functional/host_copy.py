@@ -24,6 +24,12 @@ def host_copy(tensor: Tensor) -> np.ndarray:
     return tensor.cpu().numpy() if kept is None else kept
 
 
+def on_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """A copy of an array on a device; for a GPU from pinned memory, so that nobody waits for it."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def distinct(tensor: Tensor) -> Tensor:
     """The distinct values of a tensor of whole numbers, ascending; `torch.unique` would wait for a GPU."""
-    return torch.from_numpy(np.unique(host_copy(tensor))).to(tensor.device, non_blocking=True)
+    return on_device(np.unique(host_copy(tensor)), tensor.device)

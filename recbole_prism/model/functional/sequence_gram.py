@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from recbole_prism.model.functional.host_copy import on_device
 from recbole_prism.model.functional.info_nce import info_nce_of_scores, unit_rows
 
 _SHRINK = 0.75  # a new block of positions begins where fewer than this share of the block's first rows are left
@@ -65,7 +66,7 @@ def sequence_gram(states: Tensor, lengths: np.ndarray) -> Tensor:
     Returns:
         [R, R].
     """
-    order = torch.from_numpy(np.argsort(-lengths, kind="stable")).to(states.device)
+    order = on_device(np.argsort(-lengths, kind="stable"), states.device)
     gram: Tensor = _SequenceGram.apply(states, order, list(_blocks(lengths)))
     return gram
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.functional.cloze import CLOZE, CLOZE_LABELS, append_item
-from recbole_prism.model.functional.host_copy import host_copy, keep_host_copy
+from recbole_prism.model.functional.host_copy import host_copy, keep_host_copy, on_device
 from recbole_prism.model.layers.packed import pack
 from recbole_prism.model.sequential_recommender.transformer import Branch, TransformerRecommender, branch_of
 
@@ -115,7 +115,7 @@ class BidirectionalRecommender(TransformerRecommender):
         labels = interaction[CLOZE_LABELS]
         on_host = host_copy(labels)
         places = np.argwhere(on_host).T  # torch.nonzero would wait for a GPU
-        rows, positions = torch.from_numpy(places).to(labels.device, non_blocking=True)
+        rows, positions = on_device(places, labels.device)
         return branch, (rows, positions), keep_host_copy(labels[rows, positions], on_host[places[0], places[1]])
 
     def prediction_loss(self, states: Tensor, targets: Tensor) -> Tensor:

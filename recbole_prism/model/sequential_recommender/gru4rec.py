@@ -13,7 +13,7 @@ from recbole.model.sequential_recommender.gru4rec import GRU4Rec as RecBoleGRU4R
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from recbole_prism.model.functional.host_copy import host_copy
+from recbole_prism.model.functional.host_copy import host_copy, on_device
 from recbole_prism.model.layers.dropout import Dropout
 from recbole_prism.model.sequential_recommender.common import check_loss_type, fast_path_of
 from recbole_prism.model.sequential_recommender.item_scores import ItemScores
@@ -50,14 +50,11 @@ class GRU4Rec(ItemScores, RecBoleGRU4Rec):
         order = np.argsort(-on_host, kind="stable")  # the longest history first
         goes_on = np.arange(on_host.max())[:, None] < on_host[order]  # [longest, B]
         steps, places = np.nonzero(goes_on)  # step by step, the histories that still go on
-
-        def on_device(index: np.ndarray) -> Tensor:
-            return torch.from_numpy(index).to(item_seq.device)
-
-        items = item_seq.reshape(-1).index_select(0, on_device(order[places] * item_seq.shape[1] + steps))
+        device = item_seq.device
+        items = item_seq.reshape(-1).index_select(0, on_device(order[places] * item_seq.shape[1] + steps, device))
         values = self.emb_dropout(self.item_embedding(items))
         _, last = self.gru_layers(PackedSequence(values, torch.from_numpy(goes_on.sum(axis=1))))
-        return self.dense(last[-1].index_select(0, on_device(np.argsort(order))))
+        return self.dense(last[-1].index_select(0, on_device(np.argsort(order), device)))
 
     def forward(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
         """Sequence representation, as RecBole: item ids [B, w] and lengths [B] -> [B, d]."""

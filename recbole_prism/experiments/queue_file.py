@@ -31,6 +31,8 @@ def read_queue(path: Path, overrides: Optional[Mapping[str, Any]] = None) -> lis
     Raises:
         ConfigError: Naming what is wrong.
     """
+    if not path.is_file():
+        raise ConfigError(f"there is no queue file {path}", "docs/experiments.md shows how to write one")
     content = settings_files.load_yaml(path)
     _check_keys(content, _TOP, str(path))
     entries, defaults = content.get("runs"), content.get("defaults") or {}

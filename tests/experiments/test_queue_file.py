@@ -81,3 +81,8 @@ def test_a_run_gets_its_share_of_the_machine_unless_it_says_so(
     jobs = plan_jobs([silent, one], n_jobs=4)
     assert [job.config["n_threads"] for job in jobs] == [2, 1] and jobs[0].spec.settings["n_threads"] == 2
     assert jobs[0].path == jobs[1].path  # the number of threads makes no other run
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no queue file .*nothing.yaml"):
+        read_queue(tmp_path / "nothing.yaml")

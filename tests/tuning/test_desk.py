@@ -118,8 +118,6 @@ def test_ranking_is_by_the_best_score_then_by_number(bigger: bool, order: list[i
 
 
 def test_asha_counts_trials_of_an_earlier_attempt(tmp_path: Path) -> None:
-    pytest.importorskip("ray.tune")
-
     class Now:
         trial_id = "now"
 

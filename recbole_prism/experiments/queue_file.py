@@ -63,6 +63,8 @@ def _specs_of(
     own = entry.get("settings") or {}
     files = entry.get("config_files") or []
     seeds = entry.get("seeds", list(DEFAULT_SEEDS))
+    if not isinstance(entry.get("recipe") or "", str):
+        raise ConfigError(f"{place}: recipe is {entry['recipe']!r}, expected a name", "recipe: PRISM")
     if not isinstance(own, dict):
         raise ConfigError(f"{place}: settings is no mapping", "write settings as `key: value` below `settings:`")
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):

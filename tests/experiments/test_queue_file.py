@@ -86,3 +86,8 @@ def test_a_run_gets_its_share_of_the_machine_unless_it_says_so(
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no queue file .*nothing.yaml"):
         read_queue(tmp_path / "nothing.yaml")
+
+
+def test_a_recipe_is_a_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="recipe is 5"):
+        read_queue(written(tmp_path, "runs:\n  - {model: SASRec, dataset: ml-100k, recipe: 5}\n"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import numpy as np
+import pytest
 import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
@@ -105,3 +106,22 @@ def cloze_batch(style: str = "repaired", seed: int = 1, width: int = 12, n_items
     masked, labels = mask_items_as_recbole(*task, width) if style == "recbole" else mask_items(*task)
     fields = {"cloze_item_id_list": masked, "cloze_item_length": lengths, "cloze_labels": labels}
     return Interaction({**data.interaction, **fields})
+
+
+def assert_equals_stock(ours: Any, stock: Any) -> None:
+    """Same names, same weights, same loss, gradients and scores of a batch, in training and in evaluation mode."""
+    data = batch()
+    (loss,) = ours.calculate_loss(data)
+    stock_loss = stock.calculate_loss(data)
+    assert float(loss.detach()) == pytest.approx(float(stock_loss.detach()), abs=1e-6)
+    loss.backward()
+    stock_loss.backward()
+    stock_parameters = dict(stock.named_parameters())
+    assert [name for name, _ in ours.named_parameters()] == list(stock_parameters)
+    for name, parameter in ours.named_parameters():
+        assert torch.equal(parameter, stock_parameters[name])
+        assert torch.allclose(parameter.grad, stock_parameters[name].grad, atol=1e-6), name
+    ours.eval()
+    stock.eval()
+    assert torch.allclose(ours.full_sort_predict(data), stock.full_sort_predict(data), atol=1e-6)
+    assert torch.allclose(ours.predict(data), stock.predict(data), atol=1e-6)

@@ -8,7 +8,7 @@ from recbole.model.sequential_recommender.gru4rec import GRU4Rec as RecBoleGRU4R
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.sequential_recommender.gru4rec import GRU4Rec
-from tests.model.helpers import batch, build, sequences
+from tests.model.helpers import assert_equals_stock, build, sequences
 
 SIZES = {"embedding_size": 10, "hidden_size": 14, "dropout_prob": 0.0}
 
@@ -19,21 +19,7 @@ def test_equals_recbole_without_dropout(fast_path: bool, num_layers: int) -> Non
     """Same names, same weights under one seed, same loss, gradients and scores."""
     ours = build(GRU4Rec, fast_path=fast_path, num_layers=num_layers, **SIZES)
     stock = build(RecBoleGRU4Rec, num_layers=num_layers, **SIZES)
-    data = batch()
-    (loss,) = ours.calculate_loss(data)
-    stock_loss = stock.calculate_loss(data)
-    assert float(loss.detach()) == pytest.approx(float(stock_loss.detach()), abs=1e-6)
-    loss.backward()
-    stock_loss.backward()
-    stock_parameters = dict(stock.named_parameters())
-    assert [name for name, _ in ours.named_parameters()] == list(stock_parameters)
-    for name, parameter in ours.named_parameters():
-        assert torch.equal(parameter, stock_parameters[name])
-        assert torch.allclose(parameter.grad, stock_parameters[name].grad, atol=1e-6), name
-    ours.eval()
-    stock.eval()
-    assert torch.allclose(ours.full_sort_predict(data), stock.full_sort_predict(data), atol=1e-6)
-    assert torch.allclose(ours.predict(data), stock.predict(data), atol=1e-6)
+    assert_equals_stock(ours, stock)
 
 
 def test_dropout_is_on_the_embeddings_of_valid_items_only() -> None:

@@ -8,7 +8,7 @@ from recbole.model.sequential_recommender.sasrec import SASRec as RecBoleSASRec
 
 from recbole_prism.errors import ConfigError
 from recbole_prism.model.sequential_recommender.sasrec import SASRec
-from tests.model.helpers import batch, build, sequences
+from tests.model.helpers import assert_equals_stock, build, sequences
 
 
 @pytest.mark.parametrize("fast_path", [True, False])
@@ -17,21 +17,7 @@ def test_equals_recbole_without_dropout(fast_path: bool, n_layers: int) -> None:
     """Same names, same weights under one seed, same loss, gradients and scores (width 12 is the stock one)."""
     ours = build(SASRec, fast_path=fast_path, n_layers=n_layers, initializer_range=0.1)
     stock = build(RecBoleSASRec, n_layers=n_layers, initializer_range=0.1)
-    data = batch()
-    (loss,) = ours.calculate_loss(data)
-    stock_loss = stock.calculate_loss(data)
-    assert float(loss.detach()) == pytest.approx(float(stock_loss.detach()), abs=1e-6)
-    loss.backward()
-    stock_loss.backward()
-    stock_parameters = dict(stock.named_parameters())
-    assert [name for name, _ in ours.named_parameters()] == list(stock_parameters)
-    for name, parameter in ours.named_parameters():
-        assert torch.equal(parameter, stock_parameters[name])
-        assert torch.allclose(parameter.grad, stock_parameters[name].grad, atol=1e-6), name
-    ours.eval()
-    stock.eval()
-    assert torch.allclose(ours.full_sort_predict(data), stock.full_sort_predict(data), atol=1e-6)
-    assert torch.allclose(ours.predict(data), stock.predict(data), atol=1e-6)
+    assert_equals_stock(ours, stock)
 
 
 def test_parameter_count_on_toys() -> None:
